@@ -1,0 +1,171 @@
+"""One short function per command. Only the command asked for is loaded, so `--help` is quick."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from surefoot.core.errors import ConfigError, EnvError, SurefootError, nearest
+
+if TYPE_CHECKING:
+    from surefoot.evaluate import Evaluation
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and exit: 0 done, 1 failed, 2 asked for wrongly, 130 / 143 interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(overview())
+        sys.exit(0 if words else 2)
+    if words[0] == "--version":
+        from surefoot import __version__
+
+        print(f"surefoot {__version__}")
+        sys.exit(0)
+    if words[0] not in COMMANDS:
+        hint = nearest(words[0], COMMANDS) or "; see surefoot --help"
+        _complain(f"there is no command {words[0]!r}{hint}")
+        sys.exit(2)
+    sys.path.insert(0, "")  # package.module:factory may lie in the working directory
+    sys.exit(_guarded(COMMANDS[words[0]], words[1:]))
+
+
+def overview() -> str:
+    """List the commands with what they do."""
+    lines = ["usage: surefoot COMMAND …", "", "Train reinforcement-learning agents.", ""]
+    lines += [f"  {name:<11}{command.__doc__}" for name, command in COMMANDS.items()]
+    return "\n".join([*lines, "", "Every command explains itself: surefoot COMMAND --help"])
+
+
+def train(words: list[str]) -> int:
+    """Train an agent:                     surefoot train CartPole-v1"""
+    from surefoot.options import TrainOptions, parse, settle
+
+    options = parse(TrainOptions, words, "train")
+    config, _ = settle(options, words)
+    from surefoot.train import Interrupted
+    from surefoot.train import train as start
+
+    try:
+        run = start(config.env, config, options.out)
+    except Interrupted as stopped:
+        name = signal.Signals(stopped.signal).name
+        print(f"Stopped by {name} after the iteration; what was learned is in {stopped.run.path}")
+        return 128 + stopped.signal
+    print(f"The run is in {run.path}. Next:\n  surefoot eval {run.path}")
+    return 0
+
+
+def evaluate(words: list[str]) -> int:
+    """Play with a trained policy:         surefoot eval RUN"""
+    from surefoot.options import EvalOptions, parse
+
+    options = parse(EvalOptions, words, "eval")
+    from surefoot.run import Run
+
+    result = Run.open(options.run).evaluate(
+        episodes=options.episodes,
+        checkpoint=options.checkpoint,
+        deterministic=not options.stochastic,
+        seed=options.seed,
+        render=options.render,
+    )
+    print(json.dumps(result.summary()) if options.json_ else described(result))
+    return 0
+
+
+def config(words: list[str]) -> int:
+    """Show all settings and their origin: surefoot config CartPole-v1"""
+    from surefoot.config import annotated
+    from surefoot.options import ConfigOptions, parse, settle
+
+    print(annotated(*settle(parse(ConfigOptions, words, "config"), words)))
+    return 0
+
+
+def runs(words: list[str]) -> int:
+    """List runs and how far they are:     surefoot runs [DIR]"""
+    from surefoot.options import RunsOptions, parse
+
+    directory = parse(RunsOptions, words, "runs").directory
+    from surefoot.run import runs as find
+
+    if not directory.is_dir():
+        raise ConfigError(f"there is no directory {directory}")
+    table = [["run", "environment", "steps", "best return", "state"]]
+    for run in find(directory):
+        row = run.summary()
+        best = "-" if row["best_return"] is None else f"{row['best_return']:.2f}"
+        table.append([row["run"], row["environment"], f"{row['steps']:,}", best, row["state"]])
+    if len(table) == 1:
+        print(f"no runs below {directory}")
+        return 0
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    sides = (str.ljust, str.ljust, str.rjust, str.rjust, str.ljust)
+    for line in table:
+        cells = (side(cell, width) for side, cell, width in zip(sides, line, widths, strict=True))
+        print("  ".join(cells).rstrip())
+    return 0
+
+
+def check_env(words: list[str]) -> int:
+    """Examine an environment:             surefoot check-env ENV"""
+    from surefoot.options import CheckOptions, parse
+
+    options = parse(CheckOptions, words, "check-env")
+    from surefoot.envs.check import check
+    from surefoot.envs.make import factory
+
+    findings = check(factory(options.env, options.env_args), options.seed)
+    for finding in findings:
+        print(finding)
+    return 1 if any(finding.level == "error" for finding in findings) else 0
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "train": train,
+    "eval": evaluate,
+    "config": config,
+    "runs": runs,
+    "check-env": check_env,
+}
+
+
+def described(result: Evaluation) -> str:
+    """Write an evaluation for people."""
+    figures = result.summary()
+    lines = [f"{len(result.episodes)} episodes with the policy of step {result.step:,}"]
+    for name in ("return", "length"):
+        mean, std, low, high = (figures[f"{name}_{k}"] for k in ("mean", "std", "min", "max"))
+        lines.append(f"  {name:<8}{mean:10.2f} ± {std:.2f}   from {low:.2f} to {high:.2f}")
+    if result.success_rate is not None:
+        lines.append(f"  success {result.success_rate:10.1%}")
+    return "\n".join(lines)
+
+
+def _guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
+    """Turn errors that surefoot understands into one message and an exit code."""
+    try:
+        return command(words)
+    except ConfigError as error:
+        _complain(str(error))
+        return 2
+    except SurefootError as error:
+        if isinstance(error, EnvError) and error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
+        _complain(str(error))
+        return 1
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return 130
+
+
+def _complain(message: str) -> None:
+    print(f"surefoot: {message}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Collectors: they play with an actor and record facts."""

@@ -1,0 +1,1 @@
+"""The vocabulary: everything else speaks in these types, and they import nothing of ours."""

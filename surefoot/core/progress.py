@@ -1,0 +1,45 @@
+"""How far a run has come. Every count that budgets, schedules and names refer to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+
+from surefoot.core.metrics import Metrics, prefixed
+from surefoot.core.rollout import Rollout
+
+
+@dataclass(frozen=True)
+class Progress:
+    total_steps: int
+    steps: int = 0
+    iterations: int = 0
+    episodes: int = 0
+    epochs: int = 0
+    optimizer_steps: int = 0
+
+    @property
+    def fraction(self) -> float:
+        """Share of the budget that is spent, 0 … 1; what schedules follow."""
+        return min(1.0, self.steps / self.total_steps)
+
+    @property
+    def done(self) -> bool:
+        return self.steps >= self.total_steps
+
+    def after(self, rollout: Rollout, update: Metrics) -> Progress:
+        """Count one iteration: its valid steps, and the passes its update says it made."""
+        return replace(
+            self,
+            steps=self.steps + rollout.steps,
+            iterations=self.iterations + 1,
+            episodes=self.episodes + len(rollout.episodes),
+            epochs=self.epochs + int(update.get("update/epochs", 0)),
+            optimizer_steps=self.optimizer_steps + int(update.get("update/optimizer_steps", 0)),
+        )
+
+    def due(self, every: int, before: Progress) -> bool:
+        """Say whether a multiple of `every` steps was reached since `before`."""
+        return self.steps // every > before.steps // every
+
+    def metrics(self) -> Metrics:
+        return prefixed("progress", {name: float(count) for name, count in asdict(self).items()})

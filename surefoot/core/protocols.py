@@ -1,0 +1,129 @@
+"""The six protocols. One iteration, which is all of training, is:
+
+    rollout = collector.collect(learner.actor())       # facts, [T, N]
+    metrics = learner.update(rollout, progress)        # opinions, gradients
+    progress = progress.after(rollout, metrics)        # counts
+
+T is time, N rows: (environment, agent) pairs. A Tree is an array or a dict of trees; a State is a
+tree of numpy arrays and JSON scalars, all that a checkpoint needs to hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+from surefoot.core.metrics import Metrics
+from surefoot.core.progress import Progress
+from surefoot.core.rollout import Rollout
+from surefoot.core.seeding import EpisodeSeeds
+from surefoot.core.spec import Spec
+from surefoot.core.tree import Array, Tree
+
+State: TypeAlias = dict[str, Any]
+
+
+class Actor(Protocol):
+    """A snapshot of weights and normalizer that chooses actions. Cheap to ship."""
+
+    def noise(self, random: np.random.Generator, *axes: int) -> Tree:
+        """Draw what `act` turns into choices, with these leading axes; empty if it needs none."""
+
+    def memory(self, rows: int) -> Tree:
+        """Return what rows remember at the start of an episode; an empty dict if nothing."""
+
+    def act(self, obs: Tree, mask: Tree | None, memory: Tree, noise: Tree) -> tuple[Tree, Tree]:
+        """Choose actions for [N, …] observations; return them and the memory that follows."""
+
+    def log_prob(self, rollout: Rollout) -> Array | None:
+        """Return the [T, N] log-probabilities of a rollout this snapshot acted in, if needed."""
+
+
+class Step(NamedTuple):
+    """What one step of every row gave."""
+
+    obs: Tree
+    """[N, …]: what each row sees next; the first of a new episode where one ended."""
+    reward: Array
+    """[N]"""
+    terminated: Array
+    """[N]"""
+    truncated: Array
+    """[N]"""
+    valid: Array
+    """[N]: false where the action was not used because a library spent the step on a reset."""
+    final_obs: Tree
+    """[K, …]: true last observations of the K rows that ended, in row order."""
+    info: Mapping[str, Array]
+    """[N] each: numbers from `info["metrics"]`, and `is_success`; NaN where a row has none."""
+
+
+class VectorEnv(Protocol):
+    """N rows stepped together. Ended rows go on in a new episode by themselves.
+
+    What `reset` and `step` return may be overwritten by the next call.
+    """
+
+    spec: Spec
+
+    def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree:
+        """Start row n in its episode number `episodes[n]`; return first observations [N, …]."""
+
+    def step(self, action: Tree) -> Step:
+        """Apply one action per row."""
+
+    def close(self) -> None: ...
+
+
+class Collector(Protocol):
+    """Plays. Knows nothing of learning."""
+
+    spec: Spec
+
+    def collect(self, actor: Actor) -> Rollout:
+        """Play one rollout; it begins where the last one ended."""
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Learner(Protocol):
+    """Learns. Knows nothing of environments, files or terminals."""
+
+    def actor(self) -> Actor:
+        """Snapshot the policy as it is now."""
+
+    def update(self, rollout: Rollout, progress: Progress) -> Metrics:
+        """Learn from a rollout; `progress` is the run's before it. Return what happened."""
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None: ...
+
+
+class Sink(Protocol):
+    """Somewhere to show what happens."""
+
+    def write(self, step: int, metrics: Metrics) -> None: ...
+
+    def event(self, entry: Mapping[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Store(Protocol):
+    """Somewhere to keep files, by key."""
+
+    def put(self, key: str, file: Path) -> None: ...
+
+    def get(self, key: str, file: Path) -> None: ...
+
+    def list(self, prefix: str = "") -> list[str]: ...
+
+    def delete(self, key: str) -> None: ...

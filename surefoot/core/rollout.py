@@ -1,0 +1,80 @@
+"""What a collector hands to a learner: facts, with the time axis intact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from surefoot.core.metrics import Metrics
+from surefoot.core.tree import Array, Tree
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One whole episode of one row, in raw rewards."""
+
+    row: int
+    number: int
+    total: float
+    """The episode's return: the sum of its rewards."""
+    length: int
+    terminated: bool
+    success: float | None
+    """What the environment reported as `is_success` at the end, if it did."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """T steps of N rows. A valid step is followed by a valid step of its episode, or is ended,
+    or is the last; so whoever works backwards along T may ignore `valid` until the end."""
+
+    obs: Tree
+    """[T+1, N, …]: what each row saw before step t; obs[T] is what it sees next."""
+    action: Tree
+    """[T, N, …]: as sampled, before any clipping to the environment's bounds."""
+    log_prob: Array | None
+    """[T, N]: of `action` under the policy that chose it; None where no learner needs it."""
+    reward: Array
+    """[T, N]: raw."""
+    terminated: Array
+    """[T, N]: the task ended with this step."""
+    truncated: Array
+    """[T, N]: somebody stopped watching after this step."""
+    valid: Array
+    """[T, N]: false where the row has nothing to say."""
+    episode_step: Array
+    """[T, N]: steps of the episode before this one."""
+    final_obs: Tree
+    """[K, …]: the true last observations of the K episodes that ended here."""
+    final_index: Array
+    """[T, N]: k where a step ended its episode, else -1."""
+    episodes: list[Episode] = field(default_factory=list)
+    metrics: Metrics = field(default_factory=dict)
+    """`env/…`: the numbers environments reported, averaged over the rollout."""
+
+    @property
+    def ended(self) -> Array:
+        """[T, N]: terminated or truncated."""
+        ended: Array = self.terminated | self.truncated
+        return ended
+
+    @property
+    def horizon(self) -> int:
+        return int(self.reward.shape[0])
+
+    @property
+    def steps(self) -> int:
+        """Count the valid steps: what every budget counts."""
+        return int(np.count_nonzero(self.valid))
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the arrays a learner needs to use this rollout again, as a State tree."""
+        names = [name for name in self.__dataclass_fields__ if name not in ("episodes", "metrics")]
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Any]) -> Rollout:
+        """Rebuild what `arrays` returned; episodes and metrics were reported when it was new."""
+        return cls(**{"log_prob": None, **arrays})

@@ -1,0 +1,154 @@
+"""What an environment looks like from outside: its observations, its actions, its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from surefoot.core import tree
+from surefoot.core.tree import Array, Tree
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """Numbers in an array; bounds may be infinite."""
+
+    low: Array
+    high: Array
+    dtype: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.low.shape
+
+    def to_env(self, action: Array) -> Array:
+        """Clip to the bounds, which a policy's samples may leave."""
+        clipped: Array = np.clip(action, self.low, self.high).astype(self.dtype, copy=False)
+        return clipped
+
+    def from_env(self, values: Array) -> Array:
+        return values
+
+    def __str__(self) -> str:
+        low, high = (self.low.min(), self.high.max()) if self.low.size else (0, 0)
+        return f"Box({self.shape}, {self.dtype}, {low:g} to {high:g})"
+
+
+@dataclass(frozen=True, eq=False)
+class Discrete:
+    """One of n choices. Rollouts hold the index 0 … n-1; the environment sees index + start."""
+
+    n: int
+    start: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def dtype(self) -> str:
+        return "int64"
+
+    def to_env(self, action: Array) -> Array:
+        return action + self.start
+
+    def from_env(self, values: Array) -> Array:
+        return _indices(values - self.start, self.n, self)
+
+    def __str__(self) -> str:
+        return (
+            f"Discrete({self.n})" if self.start == 0 else f"Discrete({self.n}, from {self.start})"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class MultiDiscrete:
+    """Several choices at once; `bins` counts the options of each and keeps the space's shape."""
+
+    bins: Array
+    start: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.bins.shape
+
+    @property
+    def dtype(self) -> str:
+        return "int64"
+
+    def to_env(self, action: Array) -> Array:
+        return action + self.start
+
+    def from_env(self, values: Array) -> Array:
+        return _indices(values - self.start, self.bins, self)
+
+    def __str__(self) -> str:
+        return f"MultiDiscrete({self.bins.tolist()})"
+
+
+def _indices(indices: Array, count: int | Array, space: Discrete | MultiDiscrete) -> Array:
+    if (indices < 0).any() or (indices >= count).any():
+        raise ValueError(f"outside its space {space}")
+    return indices
+
+
+Space: TypeAlias = Box | Discrete | MultiDiscrete
+KINDS: dict[str, type[Space]] = {kind.__name__: kind for kind in (Box, Discrete, MultiDiscrete)}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Trees of spaces for one row, and how many rows there are."""
+
+    observation: Tree
+    action: Tree
+    rows: int
+
+    def empty_observations(self, *axes: int) -> Tree:
+        """Allocate zeroed observations with these leading axes."""
+        return tree.map(
+            lambda space: np.zeros((*axes, *space.shape), space.dtype), self.observation
+        )
+
+    def empty_actions(self, *axes: int) -> Tree:
+        """Allocate zeroed actions with these leading axes."""
+        return tree.map(lambda space: np.zeros((*axes, *space.shape), space.dtype), self.action)
+
+    def to_env(self, action: Tree) -> Tree:
+        """Turn a policy's actions, with any leading axes, into what environments take."""
+        return tree.map(lambda space, leaf: space.to_env(leaf), self.action, action)
+
+    def state(self) -> dict[str, Any]:
+        """Describe the spaces as arrays and JSON scalars."""
+        describe = {"observation": self.observation, "action": self.action}
+        return {"rows": self.rows, **{name: tree.map(_to_state, t) for name, t in describe.items()}}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Spec:
+        """Rebuild what `state` described."""
+        return cls(_from_state(state["observation"]), _from_state(state["action"]), state["rows"])
+
+
+def differences(ours: Spec, theirs: Spec) -> list[str]:
+    """Name the places where two specs' spaces differ, with both spaces."""
+    found = []
+    for name in ("observation", "action"):
+        mine, other = (dict(tree.items(getattr(spec, name))) for spec in (ours, theirs))
+        for path in mine.keys() | other.keys():
+            a, b = (str(side.get(path, "nothing")) for side in (mine, other))
+            if a != b:
+                found.append(f"{name}{'/' + path if path else ''}: {a} here, {b} there")
+    return found
+
+
+def _to_state(space: Space) -> dict[str, Any]:
+    values = {field.name: getattr(space, field.name) for field in fields(space)}
+    return {"kind": type(space).__name__, **values}
+
+
+def _from_state(state: dict[str, Any]) -> Tree:
+    if "kind" in state and isinstance(state["kind"], str):
+        return KINDS[state["kind"]](**{k: v for k, v in state.items() if k != "kind"})
+    return {key: _from_state(value) for key, value in state.items()}

@@ -1,0 +1,53 @@
+"""Trees: an array is a tree, and so is a dict of trees. Observations and actions are trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+Tree: TypeAlias = Any
+"""A leaf (array, tensor, space, …) or a dict of trees; the leaf type is the caller's business."""
+
+
+def map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
+    """Apply `function` to the leaves at the same place of one or more trees of one structure."""
+    if isinstance(tree, dict):
+        return {key: map(function, tree[key], *(other[key] for other in rest)) for key in tree}
+    return function(tree, *rest)
+
+
+def leaves(tree: Tree) -> list[Any]:
+    """List the leaves, in the order of the dicts."""
+    return [leaf for _, leaf in items(tree)]
+
+
+def items(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (path, leaf) pairs; the path joins keys with `/` and is empty for a lone leaf."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from items(value, f"{prefix}/{key}" if prefix else str(key))
+    else:
+        yield prefix, tree
+
+
+def index(tree: Tree, where: Any) -> Tree:
+    """Index every leaf the same way."""
+    return map(lambda leaf: leaf[where], tree)
+
+
+def stack(trees: list[Tree]) -> Tree:
+    """Stack trees of arrays along a new first axis."""
+    return map(lambda *leaves: np.stack(leaves), trees[0], *trees[1:])
+
+
+def write(target: Tree, where: Any, source: Tree) -> None:
+    """Copy `source` into `target[where]`, leaf by leaf."""
+    if isinstance(target, dict):
+        for key in target:
+            write(target[key], where, source[key])
+    else:
+        target[where] = source

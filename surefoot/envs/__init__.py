@@ -1,0 +1,1 @@
+"""Environments, made to look alike: N rows that step together. Never imports torch."""

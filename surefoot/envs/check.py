@@ -1,0 +1,301 @@
+"""Examine an environment before training: what would go wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
+
+from surefoot.core import seeding, tree
+from surefoot.core.errors import ConfigError, SurefootError
+from surefoot.core.protocols import Step, VectorEnv
+from surefoot.core.seeding import EpisodeSeeds, Purpose
+from surefoot.core.spec import Box, Discrete, Space, Spec
+from surefoot.core.tree import Array, Tree
+from surefoot.envs.gymnasium import GymnasiumVector
+from surefoot.envs.make import Factory
+from surefoot.envs.vector import NativeVector
+
+SECONDS = 2.0
+"""How long each part of the examination may play."""
+STEPS = 5_000
+EPISODES, EPISODE_STEPS = 8, 2_000
+"""Histories are compared over this many episodes: what survives a reset may show in few of them."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    level: Literal["ok", "note", "warning", "error"]
+    what: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.level:<9}{self.what}"
+        return f"{text}\n{'':<9}→ {self.remedy}" if self.remedy else text
+
+
+def check(make: Factory, seed: int = 0) -> list[Finding]:
+    """Play with random actions and report everything that matters for training."""
+    return list(_findings(make, seed))
+
+
+def _findings(make: Factory, seed: int) -> Iterator[Finding]:
+    try:
+        env = make()
+        native = isinstance(env, GymnasiumVectorEnv)
+        vector: VectorEnv = (
+            NativeVector(make.name, env) if native else GymnasiumVector(make.name, [env])
+        )
+    except ConfigError as error:
+        yield Finding("error", str(error))
+        return
+    except SurefootError as error:
+        yield Finding("error", str(error), "the factory must work with these arguments")
+        return
+    yield Finding("ok", f"observations {_shown(vector.spec.observation)}")
+    yield Finding("ok", f"actions {_shown(vector.spec.action)}")
+    try:
+        seen = _play(vector, seed)
+    except SurefootError as error:
+        yield Finding("error", str(error), _remedy(error))
+        return
+    finally:
+        vector.close()
+    yield from _about_actions(vector.spec)
+    yield from _about_observations(vector.spec, seen)
+    yield from _about_rewards(seen)
+    yield from _about_endings(seen)
+    yield from _about_info(seen)
+    if native:
+        yield Finding("note", "a vector environment: exact resume will start new episodes")
+    else:
+        yield from _about_types(make, seed)
+        yield from _about_replay(make, seed)
+    yield Finding("ok", f"{seen.steps / seen.seconds:,.0f} steps per second on one core")
+
+
+@dataclass
+class Seen:
+    """What some thousand random steps showed."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    rewards: list[float] = field(default_factory=list)
+    terminated: int = 0
+    truncated: int = 0
+    names: set[str] = field(default_factory=set)
+    low: Tree = None
+    high: Tree = None
+
+    def add(self, step: Step) -> None:
+        self.steps += len(step.reward)
+        self.rewards += step.reward[step.valid].tolist()
+        self.terminated += int(step.terminated.sum())
+        self.truncated += int(step.truncated.sum())
+        self.names |= set(step.info)
+        low, high = (tree.map(lambda x, f=f: f(x, 0), step.obs) for f in (np.min, np.max))
+        self.low = low if self.low is None else tree.map(np.minimum, self.low, low)
+        self.high = high if self.high is None else tree.map(np.maximum, self.high, high)
+
+
+def _play(env: VectorEnv, seed: int) -> Seen:
+    """Step with random actions; the vector classes check everything that comes back."""
+    seen = Seen()
+    random = seeding.generator(seed, Purpose.CHECK)
+    env.reset(EpisodeSeeds(seed, Purpose.CHECK), np.zeros(env.spec.rows, np.int64))
+    while seen.steps < STEPS and seen.seconds < SECONDS:
+        action = _random_action(env.spec, random, env.spec.rows)
+        begun = time.perf_counter()
+        step = env.step(action)
+        seen.seconds += time.perf_counter() - begun
+        seen.add(step)
+    return seen
+
+
+def _random_action(spec: Spec, random: np.random.Generator, *axes: int) -> Tree:
+    def draw(space: Space) -> Array:
+        match space:
+            case Discrete(n=n):
+                return random.integers(n, size=axes)
+            case Box(low=low, high=high, shape=shape):
+                bounded = np.isfinite(low) & np.isfinite(high)
+                wide = random.standard_normal((*axes, *shape))
+                inside = random.uniform(np.where(bounded, low, 0), np.where(bounded, high, 1))
+                return np.where(bounded, inside, wide).astype(space.dtype)
+            case _:
+                return random.integers(space.bins, size=(*axes, *space.shape))
+
+    return tree.map(draw, spec.action)
+
+
+def _about_actions(spec: Spec) -> Iterator[Finding]:
+    for path, space in tree.items(spec.action):
+        if isinstance(space, Box):
+            bounds = np.abs(np.stack([space.low, space.high]))
+            finite = bounds[np.isfinite(bounds)]
+            if finite.size and (finite.max() > 10 or finite.max() < 0.1):
+                yield Finding(
+                    "warning",
+                    f"action{'/' + path if path else ''} reaches to {finite.max():g}, but a policy "
+                    f"starts with a deviation of about 1",
+                    "rescale actions to about -1 … 1 (gymnasium.wrappers.RescaleAction)",
+                )
+
+
+def _about_observations(spec: Spec, seen: Seen) -> Iterator[Finding]:
+    lows, highs = tree.leaves(seen.low), tree.leaves(seen.high)
+    for (path, space), low, high in zip(tree.items(spec.observation), lows, highs, strict=True):
+        name = f"observation{'/' + path if path else ''}"
+        if isinstance(space, Box):
+            if (low < space.low - 1e-6).any() or (high > space.high + 1e-6).any():
+                yield Finding(
+                    "warning",
+                    f"{name} left its declared bounds: seen {low.min():g} to {high.max():g}",
+                    "correct the bounds of the observation space",
+                )
+            if max(abs(float(low.min())), abs(float(high.max()))) > 20:
+                yield Finding(
+                    "warning",
+                    f"{name} has values up to {max(abs(low.min()), abs(high.max())):g}",
+                    "train with --policy.normalize-observations",
+                )
+
+
+def _about_rewards(seen: Seen) -> Iterator[Finding]:
+    rewards = np.array(seen.rewards)
+    shown = f"rewards from {rewards.min():g} to {rewards.max():g}, mean {rewards.mean():.3g}"
+    if rewards.std() == 0 and rewards.mean() == 0:
+        yield Finding(
+            "warning",
+            "every reward was 0 under random actions",
+            "fine if rewards are rare, but PPO must find one by chance to learn",
+        )
+    elif np.abs(rewards).max() > 50:
+        yield Finding("warning", shown, "train with --ppo.normalize-returns")
+    else:
+        yield Finding("ok", shown)
+
+
+def _about_endings(seen: Seen) -> Iterator[Finding]:
+    counts = f"{seen.terminated} terminated, {seen.truncated} truncated in {seen.steps:,} steps"
+    if seen.terminated + seen.truncated == 0:
+        yield Finding(
+            "warning",
+            f"no episode ended in {seen.steps:,} steps",
+            "evaluation needs an end: give it a time limit (gymnasium.wrappers.TimeLimit)",
+        )
+    elif seen.truncated == 0:
+        yield Finding(
+            "note",
+            f"episodes: {counts}; truncation was never used",
+            "an end by time limit should be truncated, not terminated: it bootstraps",
+        )
+    else:
+        yield Finding("ok", f"episodes: {counts}")
+
+
+def _about_info(seen: Seen) -> Iterator[Finding]:
+    if seen.names:
+        yield Finding("ok", f"info reports {', '.join(sorted(seen.names))}")
+
+
+def _about_types(make: Factory, seed: int) -> Iterator[Finding]:
+    """Look at what comes back before anything converts it."""
+    env = make()
+    env.action_space.seed(seed)
+    obs, _ = env.reset(seed=seed)
+    got, wanted = np.asarray(obs).dtype, getattr(env.observation_space, "dtype", None)
+    if isinstance(env.observation_space, gymnasium.spaces.Box) and got != wanted:
+        yield Finding(
+            "note",
+            f"observations come as {got}, but the space says {wanted}; they are converted",
+            "return the dtype of the space to save the conversion",
+        )
+    env.close()
+
+
+def _about_replay(make: Factory, seed: int) -> Iterator[Finding]:
+    """Find out whether seed and actions rebuild an episode, in a used object or in a new one."""
+    used = make()
+    begun = time.perf_counter()
+    rebuilt = reused = None
+    try:
+        for episode in range(-3, EPISODES):
+            history = _history(used, seed + episode + 3)
+            if episode < 0 or (episode > 2 and time.perf_counter() - begun > 2 * SECONDS):
+                continue
+            original, again = (_history(make(), seed + episode + 3) for _ in range(2))
+            rebuilt = rebuilt or _difference(original, again)
+            reused = reused or _difference(original, history)
+    except Exception as error:
+        yield Finding("error", f"a new environment failed: {type(error).__name__}: {error}")
+        return
+    finally:
+        used.close()
+    if rebuilt is not None:
+        yield Finding(
+            "warning",
+            f"not deterministic: two new environments with one seed differ at step {rebuilt}",
+            "draw all randomness from self.np_random after super().reset(seed=seed); "
+            "until then a run cannot be repeated",
+        )
+    elif reused is not None:
+        yield Finding(
+            "note",
+            f"replays only when rebuilt: after other episodes it differs at step {reused}",
+            "something survives reset(); set all state there to save the rebuilding",
+        )
+    else:
+        yield Finding("ok", "deterministic under a seed, and replays when reused")
+
+
+def _history(env: gymnasium.Env[Any, Any], seed: int) -> list[tuple[bytes, float, bool]]:
+    """Play one episode with addressed actions; return all that was seen."""
+    spec = GymnasiumVector("", [env]).spec
+    random = seeding.generator(seed, Purpose.CHECK, 1)
+    obs, _ = env.reset(seed=seed)
+    history = [(_bytes(obs), 0.0, False)]
+    begun = time.perf_counter()
+    for _ in range(EPISODE_STEPS):
+        action = tree.index(spec.to_env(_random_action(spec, random, 1)), 0)
+        obs, reward, terminated, truncated, _ = env.step(action)
+        history.append((_bytes(obs), float(reward), bool(terminated)))
+        if terminated or truncated or time.perf_counter() - begun > SECONDS:
+            break
+    return history
+
+
+def _difference(one: list[Any], other: list[Any]) -> int | None:
+    """Return the first step at which two histories differ, over what both have."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((step for step, (a, b) in pairs if a != b), None)
+
+
+def _bytes(obs: Any) -> bytes:
+    if isinstance(obs, dict):
+        return b"".join(_bytes(part) for part in obs.values())
+    if isinstance(obs, tuple):
+        return b"".join(_bytes(part) for part in obs)
+    return np.asarray(obs).tobytes()
+
+
+def _shown(spec: Tree) -> str:
+    return ", ".join(f"{path}: {space}" if path else str(space) for path, space in tree.items(spec))
+
+
+def _remedy(error: SurefootError) -> str:
+    text = str(error)
+    if "not enough values to unpack" in text or "too many values to unpack" in text:
+        return "reset returns (obs, info); step returns (obs, reward, terminated, truncated, info)"
+    if "unexpected keyword argument 'seed'" in text:
+        return "reset must accept seed and options as keywords"
+    if "shape" in text or "dtype" in text or "outside" in text:
+        return "return what observation_space declares, or correct the declaration"
+    if "finite" in text or "reward is" in text:
+        return "find where the environment divides by zero, overflows or forgets a value"
+    return "correct the environment; training would stop here"

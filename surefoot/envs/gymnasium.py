@@ -1,0 +1,150 @@
+"""Gymnasium environments stepped side by side by our own loop.
+
+Gymnasium's vector classes reset an ended environment without a seed; this one gives every episode
+its addressed seed, which is what makes a run repeatable from any point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import gymnasium
+import numpy as np
+
+from surefoot.core import tree
+from surefoot.core.errors import EnvError
+from surefoot.core.protocols import Step
+from surefoot.core.seeding import EpisodeSeeds
+from surefoot.core.spec import Spec
+from surefoot.core.tree import Array, Tree
+from surefoot.envs.spaces import BadOutput, nonfinite, reader, require_playable, to_spec
+
+
+class GymnasiumVector:
+    """One row per environment; an ended one starts its next episode at once."""
+
+    def __init__(self, name: str, envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
+        first = envs[0]
+        self._name, self._envs = name, list(envs)
+        self.spec = Spec(
+            to_spec(first.observation_space, "observation"),
+            to_spec(first.action_space, "action"),
+            len(envs),
+        )
+        require_playable(self.spec.action, first.action_space)
+        self._read = reader(self.spec.observation, "observation")
+        rows = len(envs)
+        self._obs = self.spec.empty_observations(rows)
+        self._none_final = self.spec.empty_observations(0)
+        self._valid = np.ones(rows, bool)
+        self._episode = [0] * rows
+        self._step = [0] * rows
+        self._seeds = EpisodeSeeds(0)
+
+    def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree:
+        self._seeds = seeds
+        self._episode = episodes.tolist()
+        for row in range(len(self._envs)):
+            self._begin(row)
+        self._require_finite(self._obs, "observation")
+        return self._obs
+
+    def step(self, action: Tree) -> Step:
+        actions = self.spec.to_env(action)
+        rewards = [0.0] * len(self._envs)
+        terminated = np.zeros(len(self._envs), bool)
+        truncated = np.zeros(len(self._envs), bool)
+        info: dict[str, Array] = {}
+        ended: list[int] = []
+        for row, env in enumerate(self._envs):
+            try:
+                obs, reward, term, trunc, extra = env.step(actions[row])
+            except Exception as error:
+                self._fail(row, f"step({_short(actions[row])}) raised {_say(error)}", error)
+            self._step[row] += 1
+            rewards[row] = reward if type(reward) is float else self._reward(row, reward)
+            self._take(row, obs, self._obs)
+            if extra:
+                self._report(row, extra, bool(term or trunc), info)
+            if term or trunc:
+                terminated[row], truncated[row] = term, trunc
+                ended.append(row)
+        self._check(rewards)
+        final = self._restart(ended) if ended else self._none_final
+        reward = np.array(rewards)
+        return Step(self._obs, reward, terminated, truncated, self._valid, final, info)
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def _restart(self, ended: list[int]) -> Tree:
+        """Begin the next episode of the rows that ended; return how the old ones ended."""
+        final = tree.index(self._obs, ended)
+        for row in ended:
+            self._episode[row] += 1
+            self._begin(row)
+        self._require_finite(self._obs, "observation of reset")
+        return final
+
+    def _begin(self, row: int) -> None:
+        self._step[row] = 0
+        seed = self._seeds(row, self._episode[row])
+        try:
+            obs, _ = self._envs[row].reset(seed=seed)
+        except Exception as error:
+            self._fail(row, f"reset(seed={seed}) raised {_say(error)}", error)
+        self._take(row, obs, self._obs)
+
+    def _take(self, row: int, obs: Any, buffer: Tree) -> None:
+        try:
+            self._read(obs, buffer, row)
+        except BadOutput as error:
+            self._fail(row, str(error), error)
+
+    def _reward(self, row: int, reward: Any) -> float:
+        try:
+            return float(np.asarray(reward, np.float64).reshape(()))
+        except (TypeError, ValueError) as error:
+            self._fail(row, f"reward is {_short(reward)}, not a number", error)
+
+    def _report(self, row: int, extra: dict[str, Any], ended: bool, info: dict[str, Array]) -> None:
+        """Take the numbers out of an info dict that we pass on."""
+        numbers = dict(extra.get("metrics") or {})
+        if ended and "is_success" in extra:
+            numbers["is_success"] = extra["is_success"]
+        for name, value in numbers.items():
+            if name not in info:
+                info[name] = np.full(len(self._envs), np.nan)
+            try:
+                info[name][row] = value
+            except (TypeError, ValueError) as error:
+                self._fail(row, f"info metric {name!r} is {_short(value)}, not a number", error)
+
+    def _check(self, rewards: list[float]) -> None:
+        if not math.isfinite(sum(rewards)):
+            for row, reward in enumerate(rewards):
+                if not math.isfinite(reward):
+                    self._fail(row, f"reward is {reward}")
+        self._require_finite(self._obs, "observation")
+
+    def _require_finite(self, obs: Tree, what: str) -> None:
+        if (found := nonfinite(obs)) is not None:
+            path, row = found
+            values = dict(tree.items(tree.index(obs, row)))[path]
+            self._fail(row, f"{what}{'/' + path if path else ''} is not finite: {_short(values)}")
+
+    def _fail(self, row: int, what: str, cause: Exception | None = None) -> NoReturn:
+        place = f"{self._name}, row {row}, episode {self._episode[row]}, step {self._step[row]}"
+        raise EnvError(f"{place}: {what}") from cause
+
+
+def _say(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _short(value: Any) -> str:
+    text = np.array2string(value, threshold=8) if isinstance(value, np.ndarray) else repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"

@@ -1,0 +1,162 @@
+"""From a name or a function to environments."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
+
+from surefoot.core.errors import ConfigError, EnvError, nearest
+from surefoot.core.protocols import VectorEnv
+from surefoot.envs.gymnasium import GymnasiumVector
+from surefoot.envs.vector import NativeVector
+
+
+@dataclass(frozen=True)
+class Factory:
+    """Makes an environment, as often as asked."""
+
+    name: str
+    """What messages and run directories call it."""
+    function: Callable[..., Any]
+    arguments: Mapping[str, Any]
+
+    def __call__(self) -> Any:
+        """Build one Gymnasium environment or vector environment."""
+        try:
+            env = self.function(**self.arguments)
+        except ConfigError:
+            raise
+        except Exception as error:
+            given = ", ".join(f"{key}={value!r}" for key, value in self.arguments.items())
+            said = f"{type(error).__name__}: {error}"
+            raise EnvError(f"{self.name} could not be built with ({given}): {said}") from error
+        if not isinstance(env, gymnasium.Env | GymnasiumVectorEnv):
+            raise ConfigError(
+                f"{self.name} returned a {type(env).__name__}; it must return a gymnasium.Env "
+                f"or a gymnasium.vector.VectorEnv"
+            )
+        return env
+
+
+def factory(env: str | Callable[..., Any], arguments: Mapping[str, Any] | None = None) -> Factory:
+    """Find what makes the environment: a function, a Gymnasium id, or `module:factory`."""
+    arguments = arguments or {}
+    if callable(env):
+        return Factory(name_of(env), env, arguments)
+    if not env:
+        raise ConfigError("no environment given: name a Gymnasium id or module:factory")
+    if ":" in env:
+        function = _imported(env)
+        if function is not None:
+            return Factory(env, function, arguments)
+    return Factory(env, _registered(env), arguments)
+
+
+def make_vector(make: Factory, rows: int) -> VectorEnv:
+    """Build the environments and lay them out as rows."""
+    first = make()
+    if isinstance(first, GymnasiumVectorEnv):
+        if first.num_envs != rows:
+            raise ConfigError(
+                f"envs={rows}, but {make.name} makes a vector of {first.num_envs} environments; "
+                f"set envs to {first.num_envs}"
+            )
+        return NativeVector(make.name, first)
+    envs = [first, *(make() for _ in range(rows - 1))]
+    for row, env in enumerate(envs):
+        spaces = (env.observation_space, env.action_space)
+        if spaces != (first.observation_space, first.action_space):
+            raise ConfigError(f"{make.name} made different spaces for row 0 and row {row}")
+    return GymnasiumVector(make.name, envs)
+
+
+def rows_of(make: Factory, wanted: int) -> int:
+    """Return how many rows to ask for: as many as wanted, or what a vector environment has."""
+    env = make()
+    rows = env.num_envs if isinstance(env, GymnasiumVectorEnv) else wanted
+    env.close()
+    return int(rows)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Name a function `module:name` if it can be imported so, else `<name>`."""
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    found = getattr(sys.modules.get(module), name, None)
+    if module != "__main__" and found is function:
+        return f"{module}:{name}"
+    return f"<{name or type(function).__name__}>"
+
+
+def _imported(reference: str) -> Callable[..., Any] | None:
+    """Import `module:name` or `file.py:name`; None if the module registers that Gymnasium id."""
+    place, _, name = reference.rpartition(":")
+    module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place, reference)
+    function = getattr(module, name, None)
+    if function is None and name in gymnasium.registry:
+        return None
+    if function is None:
+        public = [word for word in vars(module) if not word.startswith("_")]
+        raise ConfigError(f"{place} has no {name!r}{nearest(name, public)}")
+    if not callable(function):
+        raise ConfigError(f"{reference} is a {type(function).__name__}, not a factory function")
+    return function  # type: ignore[no-any-return]
+
+
+def _from_module(name: str, reference: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"environment {reference!r}: {error}; is it on the Python path?"
+        ) from None
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise EnvError(f"importing {name} failed with {said}") from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"environment file {path} does not exist")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise EnvError(f"importing {path} failed with {type(error).__name__}: {error}") from error
+    return module
+
+
+def _registered(name: str) -> Callable[..., Any]:
+    """Return a function that makes a registered environment, after making sure there is one."""
+    try:
+        gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        if isinstance(error, gymnasium.error.UnregisteredEnv):
+            hint = nearest(name, gymnasium.registry) or "; see gymnasium.pprint_registry()"
+            raise ConfigError(f"there is no environment {name!r}{hint}") from None
+        raise ConfigError(f"environment {name!r}: {error}") from None
+
+    def make(**arguments: Any) -> Any:
+        try:
+            # Our own loop checks every value, so Gymnasium's checker would do it twice.
+            return gymnasium.make(name, disable_env_checker=True, **arguments)
+        except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+            raise ConfigError(f"{name} needs a package that is missing: {error}") from None
+        except TypeError as error:
+            raise ConfigError(f"{name} does not take these arguments: {error}") from None
+        except gymnasium.error.Error as error:
+            raise ConfigError(f"{name}: {error}") from None
+
+    return make

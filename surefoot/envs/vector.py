@@ -1,0 +1,209 @@
+"""Environments that are vectors already: anything that is a `gymnasium.vector.VectorEnv`.
+
+They reset ended rows in one of three ways; each is a type here. The first episodes get addressed
+seeds, and later ones too where the environment leaves resetting to us.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
+
+from surefoot.core import tree
+from surefoot.core.errors import ConfigError, EnvError
+from surefoot.core.protocols import Step
+from surefoot.core.seeding import EpisodeSeeds
+from surefoot.core.spec import Spec
+from surefoot.core.tree import Array, Tree
+from surefoot.envs.spaces import BadOutput, nonfinite, reader, require_playable, to_spec
+
+
+class Autoreset(Protocol):
+    """How a library goes on after the end of an episode."""
+
+    def unused(self, ended_before: Array) -> Array:
+        """Mark the rows whose action this step did not use."""
+
+    def settle(self, vector: NativeVector, obs: Any, ended: Array, infos: dict[str, Any]) -> Tree:
+        """Leave in `vector.obs` what rows see next; return final observations of ended rows."""
+
+
+class NextStep:
+    """The step after an end resets: it ignores the action and is not a step of the task."""
+
+    def unused(self, ended_before: Array) -> Array:
+        return ended_before
+
+    def settle(self, vector: NativeVector, obs: Any, ended: Array, infos: dict[str, Any]) -> Tree:  # noqa: ARG002
+        vector.take(obs)
+        return tree.index(vector.obs, ended)
+
+
+class SameStep:
+    """The step that ends returns the next episode's observation; the true last is in `infos`."""
+
+    def unused(self, ended_before: Array) -> Array:
+        return np.zeros_like(ended_before)
+
+    def settle(self, vector: NativeVector, obs: Any, ended: Array, infos: dict[str, Any]) -> Tree:
+        vector.take(obs)
+        final = vector.spec.empty_observations(int(ended.sum()))
+        for k, row in enumerate(np.flatnonzero(ended).tolist()):
+            if "final_obs" not in infos:
+                vector.fail(row, "infos has no 'final_obs', which same-step autoreset promises")
+            last = infos["final_obs"]
+            vector.take_row(
+                row, last[row] if isinstance(last, np.ndarray) else tree.index(last, row), final, k
+            )
+        return final
+
+
+class Disabled:
+    """Nothing resets by itself, so we reset the ended rows, with their addressed seeds."""
+
+    def unused(self, ended_before: Array) -> Array:
+        return np.zeros_like(ended_before)
+
+    def settle(self, vector: NativeVector, obs: Any, ended: Array, infos: dict[str, Any]) -> Tree:  # noqa: ARG002
+        vector.take(obs)
+        final = tree.index(vector.obs, ended)
+        if ended.any():
+            vector.reset_rows(ended)
+        return final
+
+
+MODES: dict[Any, Autoreset] = {
+    AutoresetMode.NEXT_STEP: NextStep(),
+    AutoresetMode.SAME_STEP: SameStep(),
+    AutoresetMode.DISABLED: Disabled(),
+}
+
+
+class NativeVector:
+    """A Gymnasium vector environment as rows."""
+
+    def __init__(self, name: str, env: GymnasiumVectorEnv[Any, Any, Any]) -> None:
+        mode = env.metadata.get("autoreset_mode")
+        if mode not in MODES:
+            raise ConfigError(
+                f"{name}: metadata['autoreset_mode'] is {mode!r}; "
+                f"set it to a gymnasium.vector.AutoresetMode"
+            )
+        self._name, self._env, self._autoreset = name, env, MODES[mode]
+        observation = to_spec(env.single_observation_space, "observation")
+        action = to_spec(env.single_action_space, "action")
+        self.spec = Spec(observation, action, env.num_envs)
+        require_playable(action, env.single_action_space)
+        self._read = reader(observation, "observation")
+        self.obs = self.spec.empty_observations(env.num_envs)
+        self._ended = np.zeros(env.num_envs, bool)
+        self._episode = np.zeros(env.num_envs, np.int64)
+        self._step = np.zeros(env.num_envs, np.int64)
+        self._seeds = EpisodeSeeds(0)
+
+    def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree:
+        self._seeds, self._episode = seeds, episodes.astype(np.int64)
+        self._ended[:] = False
+        self._step[:] = 0
+        self._reset(options=None)
+        return self.obs
+
+    def reset_rows(self, rows: Array) -> None:
+        """Reset the rows of this mask; the others stay as they are."""
+        self._episode[rows] += 1
+        self._step[rows] = 0
+        self._reset(options={"reset_mask": rows.copy()})
+        self._episode[rows] -= 1  # `step` counts it like every other end
+
+    def step(self, action: Tree) -> Step:
+        unused = self._autoreset.unused(self._ended)
+        try:
+            obs, reward, terminated, truncated, infos = self._env.step(self.spec.to_env(action))
+        except Exception as error:
+            self.fail(None, f"step raised {type(error).__name__}: {error}", error)
+        self._step = np.where(unused, 0, self._step + 1)
+        valid = ~unused
+        reward = self._column(reward, np.float64, "reward")
+        terminated = self._column(terminated, np.bool_, "terminated") & valid
+        truncated = self._column(truncated, np.bool_, "truncated") & valid
+        ended = terminated | truncated
+        final = self._autoreset.settle(self, obs, ended, infos)
+        self._check(reward, final)
+        self._episode += ended
+        self._step[ended] = 0
+        self._ended = ended
+        info = self._numbers(infos, ended)
+        return Step(self.obs, reward, terminated, truncated, valid, final, info)
+
+    def close(self) -> None:
+        self._env.close()
+
+    def take(self, obs: Any) -> None:
+        """Copy observations of all rows."""
+        try:
+            self._read(obs, self.obs, slice(None))
+        except BadOutput as error:
+            self.fail(None, str(error), error)
+
+    def take_row(self, row: int, obs: Any, buffer: Tree, where: int) -> None:
+        """Copy one row's observation into a place of another buffer."""
+        try:
+            self._read(obs, buffer, where)
+        except BadOutput as error:
+            self.fail(row, str(error), error)
+
+    def fail(self, row: int | None, what: str, cause: Exception | None = None) -> NoReturn:
+        place = f"{self._name}, all {self.spec.rows} rows"
+        if row is not None:
+            place = f"{self._name}, row {row}, episode {self._episode[row]}, step {self._step[row]}"
+        raise EnvError(f"{place}: {what}") from cause
+
+    def _reset(self, options: dict[str, Any] | None) -> None:
+        seeds = [self._seeds(row, episode) for row, episode in enumerate(self._episode.tolist())]
+        try:
+            obs, _ = self._env.reset(seed=seeds, options=options)  # type: ignore[arg-type]
+        except Exception as error:
+            self.fail(None, f"reset raised {type(error).__name__}: {error}", error)
+        self.take(obs)
+        self._check(np.zeros(self.spec.rows), self.obs)
+
+    def _column(self, values: Any, dtype: Any, field: str) -> Array:
+        try:
+            column: Array = np.array(values, dtype)
+        except (TypeError, ValueError) as error:
+            self.fail(None, f"{field} is not an array of numbers", error)
+        if column.shape != (self.spec.rows,):
+            self.fail(None, f"{field} has shape {column.shape}, not ({self.spec.rows},)")
+        return column
+
+    def _check(self, reward: Array, final: Tree) -> None:
+        if not np.isfinite(reward).all():
+            row = int((~np.isfinite(reward)).argmax())
+            self.fail(row, f"reward is {reward[row]}")
+        for what, obs in (("observation", self.obs), ("final observation", final)):
+            if (found := nonfinite(obs)) is not None:
+                path, row = found
+                self.fail(row, f"{what}{'/' + path if path else ''} is not finite")
+
+    def _numbers(self, infos: dict[str, Any], ended: Array) -> dict[str, Array]:
+        """Take the numbers out of the infos, each with its mask of rows that reported it."""
+        last = infos.get("final_info", {})
+        metrics = {**last.get("metrics", {}), **infos.get("metrics", {})}
+        columns = {
+            name: _masked(values, metrics.get(f"_{name}"))
+            for name, values in metrics.items()
+            if not name.startswith("_")
+        }
+        for source in (infos, last):
+            if "is_success" in source:
+                mask = source.get("_is_success", np.ones_like(ended)) & ended
+                columns["is_success"] = _masked(source["is_success"], mask)
+        return columns
+
+
+def _masked(values: Any, mask: Array | None) -> Array:
+    column = np.array(values, np.float64)
+    return column if mask is None else np.where(mask, column, np.nan)

@@ -1,0 +1,92 @@
+"""Play episodes with a frozen policy."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+
+import numpy as np
+
+from surefoot.collect.record import Tally
+from surefoot.core import seeding, tree
+from surefoot.core.errors import RunError
+from surefoot.core.metrics import mean
+from surefoot.core.protocols import Actor, VectorEnv
+from surefoot.core.rollout import Episode
+from surefoot.core.seeding import EpisodeSeeds, Purpose
+
+MAX_STEPS = 100_000
+"""An episode that is longer than this is taken for one that never ends."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The episodes that were played, and what they say."""
+
+    episodes: list[Episode]
+    step: int
+    """The training step of the policy that played."""
+
+    @property
+    def returns(self) -> list[float]:
+        return [episode.total for episode in self.episodes]
+
+    @property
+    def lengths(self) -> list[int]:
+        return [episode.length for episode in self.episodes]
+
+    @property
+    def return_mean(self) -> float:
+        return statistics.fmean(self.returns)
+
+    @property
+    def return_std(self) -> float:
+        return statistics.pstdev(self.returns)
+
+    @property
+    def length_mean(self) -> float:
+        return statistics.fmean(self.lengths)
+
+    @property
+    def success_rate(self) -> float | None:
+        """Share of successes among the episodes that report `is_success`, if any does."""
+        return mean(e.success for e in self.episodes if e.success is not None)
+
+    def summary(self) -> dict[str, float | int]:
+        """Return every figure by name."""
+        figures: dict[str, float | int] = {"step": self.step, "episodes": len(self.episodes)}
+        for name, values in (("return", self.returns), ("length", self.lengths)):
+            figures[f"{name}_mean"] = statistics.fmean(values)
+            figures[f"{name}_std"] = statistics.pstdev(values)
+            figures[f"{name}_min"] = min(values)
+            figures[f"{name}_max"] = max(values)
+        if self.success_rate is not None:
+            figures["success_rate"] = self.success_rate
+        return figures
+
+
+def play(actor: Actor, env: VectorEnv, episodes: int, seed: int, step: int) -> Evaluation:
+    """Play whole episodes, a fixed number per row, so that short ones are not over-represented.
+
+    Seeds are addressed by (seed, step), so evaluating neither disturbs nor remembers anything.
+    """
+    rows = env.spec.rows
+    quota = np.array([len(range(row, episodes, rows)) for row in range(rows)])
+    tally = Tally(rows)
+    obs = env.reset(EpisodeSeeds(seed, Purpose.EVALUATION_RESET, step), tally.number)
+    memory = actor.memory(rows)
+    played: list[Episode] = []
+    limit = MAX_STEPS * math.ceil(episodes / rows)
+    for t in range(limit):
+        if (tally.number >= quota).all():
+            return Evaluation(sorted(played, key=lambda e: (e.number, e.row)), step)
+        noise = actor.noise(seeding.generator(seed, Purpose.EVALUATION_ACTION, step, t), rows)
+        action, memory = actor.act(tree.map(np.copy, obs), None, memory, noise)
+        result = env.step(action)
+        played += [e for e in tally.add(result) if e.number < quota[e.row]]
+        obs = result.obs
+    raise RunError(
+        f"no end of {episodes} episodes within {limit:,} steps; give the environment a time limit "
+        f"(gymnasium.wrappers.TimeLimit, or --env-args max_episode_steps=1000)"
+    )

@@ -1,0 +1,1 @@
+"""Learners: they form opinions about rollouts and improve a policy by them."""

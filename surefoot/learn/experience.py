@@ -1,0 +1,89 @@
+"""The last rollouts, first in first out, and shuffled minibatches of their samples."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from surefoot.core import seeding, tree
+from surefoot.core.protocols import State
+from surefoot.core.rollout import Rollout
+from surefoot.core.seeding import Purpose
+from surefoot.core.tree import Tree
+
+
+class Experience:
+    """Whole rollouts, as many of the newest as fit into `capacity` steps, and always one."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self.rollouts: deque[Rollout] = deque()
+
+    def add(self, rollout: Rollout) -> None:
+        self.rollouts.append(rollout)
+        while len(self.rollouts) > 1 and self._size() > self._capacity:
+            self.rollouts.popleft()
+
+    def _size(self) -> int:
+        return sum(rollout.reward.size for rollout in self.rollouts)
+
+    def state(self) -> State:
+        """Keep what the next update will still learn from, once it has added its own rollout."""
+        rollouts = list(self.rollouts)
+        while rollouts and sum(r.reward.size for r in [*rollouts, rollouts[-1]]) > self._capacity:
+            rollouts.pop(0)
+        return {str(index): rollout.arrays() for index, rollout in enumerate(rollouts)}
+
+    def restore(self, state: State) -> None:
+        ordered = sorted(state.items(), key=lambda item: int(item[0]))
+        self.rollouts = deque(Rollout.from_arrays(arrays) for _, arrays in ordered)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Steps out of their order in time; every tensor is [B, …]."""
+
+    features: Tensor
+    action: Tree
+    log_prob: Tensor
+    """Of the action under the policy that chose it."""
+    value: Tensor
+    """By the critic before this update."""
+    advantage: Tensor
+    target: Tensor
+    weight: Tensor
+    """1, or 0 for a sample that only fills up a minibatch."""
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    def at(self, index: Tensor | slice) -> Samples:
+        return Samples(*(tree.index(getattr(self, field.name), index) for field in fields(self)))
+
+    @staticmethod
+    def join(parts: list[Samples]) -> Samples:
+        if len(parts) == 1:
+            return parts[0]
+        names = [field.name for field in fields(Samples)]
+        columns = [[getattr(part, name) for part in parts] for name in names]
+        return Samples(*(tree.map(lambda *leaves: torch.cat(leaves), *c) for c in columns))
+
+
+def minibatches(
+    samples: Samples, size: int, seed: int, iteration: int, epoch: int
+) -> Iterator[Samples]:
+    """Deal out all samples in a fresh order, in minibatches of one size; the last is filled up
+    with samples of weight 0."""
+    count = -(-len(samples) // size)
+    order = np.zeros(count * size, np.int64)
+    random = seeding.generator(seed, Purpose.SHUFFLE, iteration, epoch)
+    order[: len(samples)] = random.permutation(len(samples))
+    shuffled = samples.at(torch.from_numpy(order).to(samples.weight.device))
+    shuffled.weight[len(samples) :] = 0.0
+    for start in range(0, count * size, size):
+        yield shuffled.at(slice(start, start + size))

@@ -1,0 +1,321 @@
+"""Proximal Policy Optimization (Schulman et al., 2017). The equations are in docs/ppo.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from surefoot.config import PPOConfig
+from surefoot.core import tree
+from surefoot.core.errors import NonFiniteError
+from surefoot.core.metrics import Metrics, prefixed
+from surefoot.core.progress import Progress
+from surefoot.core.protocols import State
+from surefoot.core.rollout import Rollout
+from surefoot.core.tree import Tree
+from surefoot.learn.experience import Experience, Samples, minibatches
+from surefoot.learn.optimizer import Optimizer, norm
+from surefoot.learn.rewards import Rewards
+from surefoot.maths import losses, schedules
+from surefoot.maths.gae import gae
+from surefoot.policy.actor import CHUNK, PolicyActor, Sample
+from surefoot.policy.actor_critic import ActorCritic
+from surefoot.policy.device import to_array, to_tensors
+
+OBJECTIVE = ("policy_loss", "value_loss", "entropy")
+WATCHED = ("approx_kl", "approx_kl_k1", "clip_fraction", "ratio")
+TERMS = (*OBJECTIVE, *WATCHED)
+"""What a minibatch step measures per sample, in the order of its result."""
+NORMS = ("policy", "value")
+"""Gradient norms a minibatch step measures, after the terms."""
+
+
+ADVANTAGES = {
+    "minibatch": (losses.unchanged, losses.normalized),
+    "rollout": (losses.normalized, losses.unchanged),
+    "off": (losses.unchanged, losses.unchanged),
+}
+"""What to do to the advantages of all experience, and of each minibatch."""
+ValueLoss: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""From values, values before the update, and targets to losses, [B] each."""
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """The scheduled settings at one point of the run."""
+
+    clip_range: float
+    entropy_coefficient: float
+    value_loss: ValueLoss
+
+
+class PPO:
+    """Clipped policy gradient with a critic, several epochs per rollout."""
+
+    def __init__(
+        self,
+        policy: ActorCritic,
+        optimizers: dict[str, Optimizer],
+        rewards: Rewards,
+        config: PPOConfig,
+        experience: Experience,
+        seed: int,
+    ) -> None:
+        self.policy = policy
+        self._optimizers = optimizers
+        self._rewards = rewards
+        self._config = config
+        self._experience = experience
+        self._seed = seed
+        self._device = next(policy.parameters()).device
+        self._normalize_all, self._normalize_batch = ADVANTAGES[config.advantages]
+
+    def actor(self) -> PolicyActor:
+        return PolicyActor(self.policy, Sample())
+
+    def update(self, rollout: Rollout, progress: Progress) -> Metrics:
+        """Estimate advantages, improve the policy over several epochs, report."""
+        self._rewards.absorb(rollout)
+        if not self.policy.normalizer.primed:
+            self._absorb(rollout)
+            return {}
+        self._experience.add(rollout)
+        samples = self._samples()
+        before = {name: p.detach().clone() for name, p in self.policy.named_parameters()}
+        rows, epochs = self._improve(samples, progress)
+        self._require_finite(rows, samples, before, progress)
+        self._absorb(rollout)
+        return {
+            **self._measured(rows, epochs, progress),
+            **_critic_metrics(samples),
+            **self._network_metrics(before),
+        }
+
+    def state(self) -> State:
+        return {
+            "policy": {n: to_array(t).copy() for n, t in self.policy.state_dict().items()},
+            "optimizer": {name: o.state() for name, o in self._optimizers.items()},
+            "rewards": self._rewards.state(),
+            "experience": self._experience.state(),
+        }
+
+    def restore(self, state: State) -> None:
+        self.policy.load_state_dict(to_tensors(state["policy"], self._device))
+        for name, optimizer in self._optimizers.items():
+            optimizer.restore(state["optimizer"][name])
+        self._rewards.restore(state["rewards"])
+        self._experience.restore(state["experience"])
+
+    def _samples(self) -> Samples:
+        """Estimate advantages and targets of all experience by the critic as it is now."""
+        samples = Samples.join([self._estimate(rollout) for rollout in self._experience.rollouts])
+        advantage = self._normalize_all(samples.advantage, samples.weight)
+        return replace(samples, advantage=advantage)
+
+    @torch.no_grad()
+    def _estimate(self, rollout: Rollout) -> Samples:
+        features, values = self._features_and_values(rollout.obs)
+        flags = (rollout.terminated, rollout.ended, rollout.valid)
+        terminated, ended, valid = (to_tensors(flag, self._device) for flag in flags)
+        next_values = values[1:].clone()
+        if len(tree.leaves(rollout.final_obs)[0]):
+            _, final_values = self._features_and_values(rollout.final_obs)
+            next_values[ended] = final_values[to_tensors(rollout.final_index, self._device)[ended]]
+        advantage, target = gae(
+            self._rewards.of(rollout).to(self._device),
+            values[:-1],
+            next_values,
+            terminated,
+            ended,
+            self._config.gamma,
+            self._config.gae_lambda,
+        )
+        assert rollout.log_prob is not None, "PPO needs the behaviour policy's log-probabilities"
+        return Samples(
+            features=features[:-1][valid],
+            action=tree.index(to_tensors(rollout.action, self._device), valid),
+            log_prob=to_tensors(rollout.log_prob, self._device)[valid],
+            value=values[:-1][valid],
+            advantage=advantage[valid],
+            target=target[valid],
+            weight=torch.ones(rollout.steps, device=self._device),
+        )
+
+    def _features_and_values(self, obs: Tree) -> tuple[Tensor, Tensor]:
+        """Pass […, *shape] observations through the critic in chunks."""
+        features = self.policy.features(to_tensors(obs, self._device))
+        flat = features.reshape(-1, features.shape[-1])
+        values = torch.cat([self.policy.value(chunk) for chunk in torch.split(flat, CHUNK)])
+        return features, values.reshape(features.shape[:-1])
+
+    def _improve(self, samples: Samples, progress: Progress) -> tuple[Tensor, int]:
+        """Take all optimizer steps; return what each measured [steps, 1 + terms + norms], the
+        first column being its number of samples, and how many epochs there were."""
+        config = self._config
+        knobs = self._knobs(progress.fraction)
+        rows: list[Tensor] = []
+        for epoch in range(config.epochs):
+            first = len(rows)
+            dealt = minibatches(
+                samples, config.minibatch_size, self._seed, progress.iterations, epoch
+            )
+            rows += [self._step(batch, knobs, progress.fraction) for batch in dealt]
+            kl = _means(torch.stack(rows[first:]))["approx_kl"]
+            for optimizer in self._optimizers.values():
+                optimizer.rate.adapt(kl)
+            if config.target_kl is not None and kl > config.target_kl:
+                break
+        return torch.stack(rows), epoch + 1
+
+    def _step(self, batch: Samples, knobs: Knobs, fraction: float) -> Tensor:
+        """Take one optimizer step on one minibatch and measure it."""
+        config = self._config
+        advantage = self._normalize_batch(batch.advantage, batch.weight)
+        total = batch.weight.sum()
+        for optimizer in self._optimizers.values():
+            optimizer.zero_grad()
+        terms = torch.zeros(len(TERMS), device=self._device)
+        size = config.microbatch_size or config.minibatch_size
+        for start in range(0, len(batch), size):
+            part = slice(start, start + size)
+            micro, weight = batch.at(part), batch.weight[part] / total
+            objective, watched = self._terms(micro, advantage[part], knobs)
+            measured = objective @ weight
+            policy_loss, value_loss, entropy = measured.unbind()
+            loss = (
+                policy_loss
+                + config.value_coefficient * value_loss
+                - knobs.entropy_coefficient * entropy
+            )
+            loss.backward()  # type: ignore[no-untyped-call]
+            terms += torch.cat([measured.detach(), watched @ weight])
+        norms = [optimizer.step(fraction) for optimizer in self._optimizers.values()]
+        return torch.cat([total.reshape(1), terms, *norms])
+
+    def _terms(self, batch: Samples, advantage: Tensor, knobs: Knobs) -> tuple[Tensor, Tensor]:
+        """Return each sample's terms, [terms, B]: of the objective, and those only watched."""
+        distribution, value = self.policy(batch.features)
+        log_ratio = distribution.log_prob(batch.action) - batch.log_prob
+        ratio = log_ratio.exp()
+        objective = [
+            losses.policy_loss(ratio, advantage, knobs.clip_range),
+            knobs.value_loss(value, batch.value, batch.target),
+            distribution.entropy(),
+        ]
+        with torch.no_grad():
+            watched = [
+                losses.kl_k3(log_ratio),
+                losses.kl_k1(log_ratio),
+                losses.clipped(ratio, knobs.clip_range),
+                ratio.detach(),
+            ]
+        return torch.stack(objective), torch.stack(watched)
+
+    def _knobs(self, fraction: float) -> Knobs:
+        config = self._config
+        value_loss: ValueLoss = lambda value, _, target: losses.value_loss(value, target)  # noqa: E731
+        if config.value_clip_range is not None:
+            value_clip = schedules.at(config.value_clip_range, fraction)
+            value_loss = partial(losses.clipped_value_loss, clip_range=value_clip)
+        return Knobs(
+            clip_range=schedules.at(config.clip_range, fraction),
+            entropy_coefficient=schedules.at(config.entropy_coefficient, fraction),
+            value_loss=value_loss,
+        )
+
+    def _absorb(self, rollout: Rollout) -> None:
+        """Let the normalizer see what the rows saw."""
+        seen = tree.map(lambda leaf: leaf[:-1][rollout.valid], rollout.obs)
+        self.policy.normalizer.absorb(to_tensors(seen, self._device))
+
+    def _require_finite(
+        self, rows: Tensor, samples: Samples, before: dict[str, Tensor], progress: Progress
+    ) -> None:
+        """Stop at the first optimizer step that was not finite, with all that led to it."""
+        broken = [n for n, p in self.policy.named_parameters() if not bool(p.isfinite().all())]
+        where = (~rows.isfinite()).nonzero()
+        if not len(where) and not broken:
+            return
+        names = ("samples", *TERMS, *(f"gradient norm of {name}" for name in NORMS))
+        per_epoch = -(-len(samples) // self._config.minibatch_size)
+        step = int(where[0, 0]) if len(where) else len(rows) - 1
+        term = names[int(where[0, 1])] if len(where) else f"parameter {broken[0]}"
+        epoch, minibatch = divmod(step, per_epoch)
+        dealt = minibatches(
+            samples, self._config.minibatch_size, self._seed, progress.iterations, epoch
+        )
+        batch = [part for _, part in zip(range(minibatch + 1), dealt, strict=False)][-1]
+        raise NonFiniteError(
+            f"{term} is not finite in iteration {progress.iterations + 1}, epoch {epoch + 1}, "
+            f"minibatch {minibatch + 1}; lower ppo.learning_rate or ppo.max_grad_norm, or look at "
+            f"the scale of rewards and observations (ppo.normalize_returns, "
+            f"policy.normalize_observations)",
+            evidence={
+                "batch": {name: to_array(value) for name, value in vars(batch).items()},
+                "weights_before": {name: to_array(value) for name, value in before.items()},
+                "progress": vars(progress),
+                "term": term,
+                "epoch": epoch,
+                "minibatch": minibatch,
+            },
+        )
+
+    def _measured(self, rows: Tensor, epochs: int, progress: Progress) -> Metrics:
+        """Summarize what the optimizer steps measured."""
+        means = _means(rows)
+        ratio_first = float(rows[0, 1 + TERMS.index("ratio")])
+        ppo = {name: means[name] for name in TERMS if name != "ratio"}
+        knobs = self._knobs(progress.fraction)
+        rates = {n: o.rate.at(progress.fraction) for n, o in self._optimizers.items()}
+        stopped = {"stopped_epoch": float(epochs)} if epochs < self._config.epochs else {}
+        return {
+            **prefixed("ppo", {**ppo, "ratio_first": ratio_first, **rates, **stopped}),
+            "ppo/clip_range": knobs.clip_range,
+            "ppo/entropy_coefficient": knobs.entropy_coefficient,
+            **{f"grad/{name}_norm": means[name] for name in NORMS},
+            "update/epochs": float(epochs),
+            "update/optimizer_steps": float(len(rows)),
+        }
+
+    def _network_metrics(self, before: dict[str, Tensor]) -> Metrics:
+        """Measure Adam's moments and how far the parameters moved, actor and critic apart."""
+        metrics: Metrics = {}
+        for optimizer in self._optimizers.values():
+            first, second = optimizer.moments("exp_avg"), optimizer.moments("exp_avg_sq")
+            for network, parameters in optimizer.networks.items():
+                moved = [p.detach() - before[name] for name, p in parameters.items()]
+                metrics[f"update/{network}_norm"] = float(norm(moved))
+                moments = {"first": first, "second": second}
+                for order, moment in moments.items():
+                    kept = [moment[name] for name in parameters]
+                    metrics[f"optim/{network}_{order}_moment"] = float(norm(kept))
+        return metrics
+
+
+def _means(rows: Tensor) -> Metrics:
+    """Average measured rows by their numbers of samples; norms count once per step."""
+    weights = rows[:, :1] / rows[:, :1].sum()
+    terms = (rows[:, 1 : 1 + len(TERMS)] * weights).sum(0)
+    norms = rows[:, 1 + len(TERMS) :].mean(0)
+    return dict(zip((*TERMS, *NORMS), torch.cat([terms, norms]).tolist(), strict=True))
+
+
+def _critic_metrics(samples: Samples) -> Metrics:
+    """Describe values, targets and advantages as they were before the update."""
+    value, target = samples.value.double(), samples.target.double()
+    measured = {
+        "value_mean": value.mean(),
+        "target_mean": target.mean(),
+        "target_var": target.var(correction=0),
+        "value_error_abs": (target - value).abs().mean(),
+        "advantage_std": samples.advantage.std(correction=0),
+    }
+    metrics = {name: float(value) for name, value in measured.items()}
+    if metrics["target_var"] > 0:
+        metrics["explained_variance"] = float(losses.explained_variance(value, target))
+    return prefixed("ppo", metrics)

@@ -1,0 +1,64 @@
+"""Learning rates that follow a schedule, or the KL divergence."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from surefoot.config import Adaptive, Constant, Cosine, Linear, Rate
+from surefoot.core.protocols import State
+from surefoot.maths import schedules
+
+
+class LearningRate(Protocol):
+    def at(self, fraction: float) -> float:
+        """Return the rate when `fraction` of the budget is spent."""
+
+    def adapt(self, kl: float) -> None:
+        """Take note of an epoch's mean KL."""
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None: ...
+
+
+class ScheduledRate:
+    """Follows the run's progress alone."""
+
+    def __init__(self, schedule: Constant | Linear | Cosine) -> None:
+        self._schedule = schedule
+
+    def at(self, fraction: float) -> float:
+        return schedules.at(self._schedule, fraction)
+
+    def adapt(self, kl: float) -> None:
+        """The KL does not matter."""
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> None:
+        """Nothing was kept."""
+
+
+class AdaptiveRate:
+    """Keeps the KL of an epoch near a target."""
+
+    def __init__(self, schedule: Adaptive) -> None:
+        self._schedule = schedule
+        self._rate = schedule.start
+
+    def at(self, fraction: float) -> float:  # noqa: ARG002
+        return self._rate
+
+    def adapt(self, kl: float) -> None:
+        self._rate = schedules.adapted(self._rate, kl, self._schedule)
+
+    def state(self) -> State:
+        return {"rate": self._rate}
+
+    def restore(self, state: State) -> None:
+        self._rate = float(state["rate"])
+
+
+def build_rate(schedule: Rate) -> LearningRate:
+    return AdaptiveRate(schedule) if isinstance(schedule, Adaptive) else ScheduledRate(schedule)

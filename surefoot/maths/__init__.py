@@ -1,0 +1,1 @@
+"""Pure functions of tensors; axes are T time, N rows, B batch."""

@@ -1,0 +1,65 @@
+"""PPO's terms, sample by sample, and weighted means over a batch; every tensor is [B]."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def policy_loss(ratio: Tensor, advantage: Tensor, clip_range: float) -> Tensor:
+    """Clipped surrogate: -min(ratio · A, clip(ratio, 1 ± clip_range) · A)."""
+    clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
+    return -torch.minimum(ratio * advantage, clipped * advantage)
+
+
+def value_loss(value: Tensor, target: Tensor) -> Tensor:
+    """Squared error (R - V)²."""
+    return (target - value).square()
+
+
+def clipped_value_loss(
+    value: Tensor, old_value: Tensor, target: Tensor, clip_range: float
+) -> Tensor:
+    """Take the larger of the squared errors with and without the value's move clipped."""
+    clipped = old_value + torch.clamp(value - old_value, -clip_range, clip_range)
+    return torch.maximum(value_loss(value, target), value_loss(clipped, target))
+
+
+def kl_k1(log_ratio: Tensor) -> Tensor:
+    """Estimate KL(old ‖ new) by -log ratio: unbiased, may be negative."""
+    return -log_ratio
+
+
+def kl_k3(log_ratio: Tensor) -> Tensor:
+    """Estimate KL(old ‖ new) by ratio - 1 - log ratio: unbiased, never negative."""
+    return torch.expm1(log_ratio) - log_ratio
+
+
+def clipped(ratio: Tensor, clip_range: float) -> Tensor:
+    """Mark the samples whose ratio left the clip range, as 0 and 1."""
+    return ((ratio - 1).abs() > clip_range).to(ratio.dtype)
+
+
+def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Mean over the samples of weight 1."""
+    return (values * weights).sum() / weights.sum()
+
+
+def normalized(values: Tensor, weights: Tensor) -> Tensor:
+    """Shift and scale to mean 0 and sample deviation 1 over the samples of weight 1.
+
+    One sample alone has no deviation and becomes 0.
+    """
+    centered = (values - weighted_mean(values, weights)) * weights
+    variance = centered.square().sum() / (weights.sum() - 1).clamp(min=1)
+    return centered / (variance.sqrt() + 1e-8)
+
+
+def unchanged(values: Tensor, weights: Tensor) -> Tensor:  # noqa: ARG001
+    """Stand in for `normalized` where nothing is to be normalized."""
+    return values
+
+
+def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
+    """1 - Var[target - value] / Var[target]: 1 is perfect, 0 no better than the mean."""
+    return 1 - (targets - values).var(correction=0) / targets.var(correction=0)

@@ -1,0 +1,1 @@
+"""Modules from tensors to tensors; they know nothing of environments or learning."""

@@ -1,0 +1,209 @@
+"""What the commands take: a docstring under a field is an option's help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import tyro
+import yaml
+from pydantic import PositiveInt, ValidationError
+from tyro.conf import Positional, arg
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
+
+from surefoot.config import (
+    Adaptive,
+    Config,
+    Constant,
+    Linear,
+    Model,
+    explain,
+    group,
+    layers,
+    parse_schedule,
+    resolve,
+)
+from surefoot.core.errors import ConfigError
+
+M = TypeVar("M", bound=Model)
+
+
+class TrainOptions(Config):
+    """Train an agent. Settings come from defaults, the environment's preset, --config, flags."""
+
+    config: Path | None = None
+    """YAML file with settings."""
+    out: Path | None = None
+    """Directory of the run; none: a new one under runs/."""
+
+
+class ConfigOptions(Config):
+    """Print the resolved settings as YAML, each with its help and where it came from."""
+
+    config: Path | None = None
+    """YAML file with settings."""
+
+
+class EvalOptions(Model):
+    """Play episodes with a trained policy and summarize their returns and lengths."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Run directory."""
+    episodes: PositiveInt = 20
+    """How many whole episodes to play."""
+    checkpoint: str = "best"
+    """best (by recent return; the last where there is none), last, or a step."""
+    stochastic: bool = False
+    """Sample actions instead of taking the most probable one."""
+    seed: int | None = None
+    """Seed of the episodes; none: the run's."""
+    render: bool = False
+    """Show the episodes in a window."""
+    json_: Annotated[bool, arg(name="json")] = False
+    """Print one JSON object instead of text."""
+
+
+class RunsOptions(Model):
+    """List the runs below a directory: environment, steps, best return, state."""
+
+    directory: Annotated[Positional[Path], arg(metavar="DIR")] = Path("runs")
+    """Where to look."""
+
+
+class CheckOptions(Model):
+    """Examine an environment before training; exit code 1 where training would go wrong."""
+
+    env: Annotated[Positional[str], arg(metavar="ENV")]
+    """Gymnasium id, package.module:factory, or path/to/file.py:factory."""
+    env_args: dict[str, Any] = {}
+    """Arguments for the environment, KEY=VALUE …; values are read as YAML."""
+    seed: int = 0
+    """Seed of the episodes that are played."""
+
+
+def parse(model: type[M], words: list[str], command: str) -> M:
+    """Read a command's options; a mistake ends with one message and exit code 2."""
+    options = tyro.cli(
+        model,
+        prog=f"surefoot {command}",
+        description=model.__doc__,
+        args=words,
+        registry=_registry,
+    )
+    if issubclass(model, Config):
+        return options  # `settle` validates them, together with preset and file
+    try:
+        return model.model_validate(dict(options))
+    except ValidationError as error:
+        raise ConfigError(explain(error)) from None
+
+
+def settle(
+    options: TrainOptions | ConfigOptions, words: list[str]
+) -> tuple[Config, dict[str, Any]]:
+    """Lay flags over the config file over the preset; return the config and its sources."""
+    if not options.env:
+        raise ConfigError("name an environment: a Gymnasium id or module:factory")
+    flags = _given(Config, options, {word.split("=")[0] for word in words})
+    argument = {"env": options.env}
+    sources = {**layers(options.env, options.config), "argument": argument, "flag": flags}
+    return resolve(options.env, options.config, flags), sources
+
+
+def _given(model: type[Model], values: Any, words: set[str], prefix: str = "") -> dict[str, Any]:
+    """Pick the settings whose option stands on the command line."""
+    found: dict[str, Any] = {}
+    normal = {word.replace("_", "-") for word in words}
+    for name in model.model_fields:
+        value, path = getattr(values, name), f"{prefix}{name}".replace("_", "-")
+        if isinstance(value, Model) and (part := group((name,))):
+            if inner := _given(part, value, words, f"{path}."):
+                found[name] = inner
+        elif f"--{path}" in normal or f"--{prefix}no-{name}".replace("_", "-") in normal:
+            found[name] = value
+    return found
+
+
+_registry = ConstructorRegistry()
+
+
+@_registry.struct_rule
+def _model_rule(info: StructTypeInfo) -> StructConstructorSpec | None:
+    """Read a group of settings without validating it: our own messages are clearer."""
+    if not (isinstance(info.type, type) and issubclass(info.type, Model)):
+        return None
+    hints = get_type_hints(info.type, include_extras=True)
+    fields = [
+        StructFieldSpec(
+            name=name,
+            type=hints[name],
+            default=tyro.MISSING if field.is_required() else field.default,
+            helptext=field.description,
+        )
+        for name, field in info.type.model_fields.items()
+    ]
+    return StructConstructorSpec(instantiate=info.type.model_construct, fields=tuple(fields))
+
+
+@_registry.primitive_rule
+def _schedule_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """Read a schedule as one argument; tyro would make a union of types a subcommand."""
+    kinds = _members(info.type)
+    if not {Constant, Linear} <= kinds:
+        return None
+
+    def read(words: list[str]) -> Any:
+        if words[0].lower() == "none" and type(None) in kinds:
+            return None
+        schedule = parse_schedule(words[0])
+        if isinstance(schedule, Adaptive) and Adaptive not in kinds:
+            raise ValueError("adaptive is for learning rates only")
+        return schedule
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="SCHEDULE",
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, Model) or value is None,
+        str_from_instance=lambda schedule: [str(schedule)],
+    )
+
+
+def _members(union: Any) -> set[Any]:
+    """List the types of a union, whatever annotations they carry."""
+    if get_origin(union) is Annotated:
+        return _members(get_args(union)[0])
+    if get_origin(union) in (Union, UnionType):
+        return set().union(*(_members(part) for part in get_args(union)))
+    return {union}
+
+
+@_registry.primitive_rule
+def _mapping_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[dict[str, Any]] | None:
+    """Read a mapping as KEY=VALUE arguments, the values as YAML."""
+    if info.type != dict[str, Any]:
+        return None
+
+    def read(words: list[str]) -> dict[str, Any]:
+        pairs = [word.partition("=") for word in words]
+        for key, equals, _ in pairs:
+            if not equals or not key:
+                raise ValueError(f"{key!r} is not KEY=VALUE")
+        return {key: yaml.safe_load(value) for key, _, value in pairs}
+
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="KEY=VALUE",
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, Mapping),
+        str_from_instance=lambda value: [f"{k}={v}" for k, v in value.items()],
+    )

@@ -1,0 +1,1 @@
+"""From observations to actions and values."""

@@ -1,0 +1,92 @@
+"""Actors: snapshots of a policy that choose actions, as numpy in and out."""
+
+from __future__ import annotations
+
+import copy
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from surefoot.core import tree
+from surefoot.core.rollout import Rollout
+from surefoot.core.tree import Array, Tree
+from surefoot.policy.actor_critic import ActorCritic
+from surefoot.policy.device import to_array, to_tensors
+from surefoot.policy.distributions import Distribution
+from surefoot.policy.heads import CategoricalHead, GaussianHead
+
+CHUNK = 16_384
+"""Samples per batched pass over a rollout: large enough to be fast, small enough to fit."""
+
+
+class Choice(Protocol):
+    """How an action is taken from a distribution."""
+
+    def noise(
+        self, head: CategoricalHead | GaussianHead, random: np.random.Generator, *axes: int
+    ) -> Tree: ...
+
+    def take(self, distribution: Distribution, noise: Tree) -> Tensor: ...
+
+
+class Sample:
+    """As the distribution says, by chance."""
+
+    def noise(
+        self, head: CategoricalHead | GaussianHead, random: np.random.Generator, *axes: int
+    ) -> Tree:
+        return head.noise(random, *axes)
+
+    def take(self, distribution: Distribution, noise: Tree) -> Tensor:
+        return distribution.sample(noise)
+
+
+class Greedy:
+    """The most probable action, every time."""
+
+    def noise(self, *_: object) -> Tree:
+        return {}
+
+    def take(self, distribution: Distribution, noise: Tree) -> Tensor:  # noqa: ARG002
+        return distribution.mode()
+
+
+class PolicyActor:
+    """A copy of a policy's acting half, and a way to choose."""
+
+    def __init__(self, policy: ActorCritic, choice: Choice) -> None:
+        self._policy = copy.deepcopy(policy)
+        self._choice = choice
+        self._device = next(policy.parameters()).device
+
+    def noise(self, random: np.random.Generator, *axes: int) -> Tree:
+        return self._choice.noise(self._policy.head, random, *axes)
+
+    def memory(self, rows: int) -> Tree:  # noqa: ARG002
+        return {}
+
+    def act(self, obs: Tree, mask: Tree | None, memory: Tree, noise: Tree) -> tuple[Tree, Tree]:  # noqa: ARG002
+        with torch.inference_mode():
+            distribution = self._distribution(obs)
+            return to_array(
+                self._choice.take(distribution, to_tensors(noise, self._device))
+            ), memory
+
+    def log_prob(self, rollout: Rollout) -> Array:
+        """Compute all log-probabilities in a few large batches: the numbers acting would give."""
+        obs, action = (
+            tree.map(lambda leaf: leaf[: rollout.horizon].reshape(-1, *leaf.shape[2:]), part)
+            for part in (rollout.obs, rollout.action)
+        )
+        parts = []
+        with torch.inference_mode():
+            for start in range(0, rollout.reward.size, CHUNK):
+                chunk = slice(start, start + CHUNK)
+                taken = to_tensors(tree.index(action, chunk), self._device)
+                parts.append(self._distribution(tree.index(obs, chunk)).log_prob(taken))
+        return to_array(torch.cat(parts).reshape(rollout.reward.shape))
+
+    def _distribution(self, obs: Tree) -> Distribution:
+        return self._policy.distribution(self._policy.features(to_tensors(obs, self._device)))

@@ -1,0 +1,57 @@
+"""The policy and its value function, separate or on a shared trunk."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from surefoot.core.tree import Tree
+from surefoot.nets.encoder import Encoder
+from surefoot.policy.distributions import Distribution
+from surefoot.policy.heads import CategoricalHead, GaussianHead
+from surefoot.policy.normalizer import Normalizer
+
+
+class ActorCritic(nn.Module):
+    """normalizer → encoder → trunk → (actor → head → distribution) and (critic → value).
+
+    `features` is all that needs no gradient, so a learner computes it once per update.
+    """
+
+    def __init__(
+        self,
+        normalizer: Normalizer,
+        encoder: Encoder,
+        trunk: nn.Module,
+        actor: nn.Module,
+        head: CategoricalHead | GaussianHead,
+        critic: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.normalizer, self.encoder = normalizer, encoder
+        self.trunk, self.actor, self.head, self.critic = trunk, actor, head, critic
+
+    def features(self, obs: Tree) -> Tensor:
+        """Turn a tree of […, *shape] observations into […, F] features."""
+        features: Tensor = self.encoder(self.normalizer(obs))
+        return features
+
+    def forward(self, features: Tensor) -> tuple[Distribution, Tensor]:
+        """Return the distribution over actions and the values […] of […, F] features."""
+        hidden = self.trunk(features)
+        return self.head(self.actor(hidden)), self.critic(hidden).squeeze(-1)
+
+    def distribution(self, features: Tensor) -> Distribution:
+        distribution: Distribution = self.head(self.actor(self.trunk(features)))
+        return distribution
+
+    def value(self, features: Tensor) -> Tensor:
+        value: Tensor = self.critic(self.trunk(features)).squeeze(-1)
+        return value
+
+    def policy_parameters(self) -> dict[str, nn.Parameter]:
+        """Name the actor's parameters; a shared trunk counts as the actor's."""
+        return {n: p for n, p in self.named_parameters() if not n.startswith("critic.")}
+
+    def value_parameters(self) -> dict[str, nn.Parameter]:
+        """Name the critic's own parameters."""
+        return {n: p for n, p in self.named_parameters() if n.startswith("critic.")}

@@ -1,0 +1,74 @@
+"""Distributions over actions in closed form. Sampling turns noise into actions, so that the
+caller owns the randomness. Leading axes are free, written … below."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+
+class Distribution(Protocol):
+    def sample(self, noise: Tensor) -> Tensor: ...
+
+    def mode(self) -> Tensor: ...
+
+    def log_prob(self, action: Tensor) -> Tensor: ...
+
+    def entropy(self) -> Tensor: ...
+
+
+class Categorical(NamedTuple):
+    """D independent choices; a choice with fewer options than others has very low logits there."""
+
+    logits: Tensor
+    """[…, D, options]: normalized log-probabilities."""
+    shape: tuple[int, ...]
+    """Axes of one action, D numbers in all; empty for a single choice."""
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """Gumbel-max: standard Gumbel noise makes the argmax a sample."""
+        return self._shaped((self.logits + noise).argmax(-1))
+
+    def mode(self) -> Tensor:
+        return self._shaped(self.logits.argmax(-1))
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        choices = action.reshape(*self.logits.shape[:-1], 1)
+        return self.logits.gather(-1, choices).squeeze(-1).sum(-1)
+
+    def entropy(self) -> Tensor:
+        return -(self.logits.exp() * self.logits).sum((-1, -2))
+
+    def _shaped(self, choices: Tensor) -> Tensor:
+        return choices.reshape(*choices.shape[:-1], *self.shape)
+
+
+class Gaussian(NamedTuple):
+    """D independent normal variables."""
+
+    mean: Tensor
+    """[…, D]"""
+    log_std: Tensor
+    """[D] or […, D]"""
+    shape: tuple[int, ...]
+    """Axes of one action, D numbers in all."""
+
+    def sample(self, noise: Tensor) -> Tensor:
+        return self._shaped(self.mean + self.log_std.exp() * noise)
+
+    def mode(self) -> Tensor:
+        return self._shaped(self.mean)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        scaled = (action.reshape(self.mean.shape) - self.mean) * torch.exp(-self.log_std)
+        return (-0.5 * (scaled.square() + math.log(2 * math.pi)) - self.log_std).sum(-1)
+
+    def entropy(self) -> Tensor:
+        spread = (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+        return spread.expand(self.mean.shape[:-1])
+
+    def _shaped(self, action: Tensor) -> Tensor:
+        return action.reshape(*action.shape[:-1], *self.shape)

@@ -1,0 +1,236 @@
+"""The run directory: who it belongs to, what is in it, and how to use what was trained."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+
+from surefoot.config import Config
+from surefoot.core import tree
+from surefoot.core.errors import ConfigError, RunError, SurefootError
+from surefoot.core.protocols import State
+from surefoot.core.spec import Spec, differences
+from surefoot.envs.make import Factory, factory, make_vector, rows_of
+from surefoot.evaluate import Evaluation, play
+from surefoot.policy.actor import Greedy, PolicyActor, Sample
+from surefoot.policy.agent import Agent
+from surefoot.policy.build import build_actor_critic
+from surefoot.policy.device import to_tensors
+from surefoot.store import checkpoint
+from surefoot.store.checkpoint import Checkpoint
+
+EVALUATION_ROWS = 16
+
+
+class Run:
+    """One training and its directory."""
+
+    def __init__(self, path: Path, config: Config, env: Callable[..., Any] | None = None) -> None:
+        self.path = path
+        self.config = config
+        self._env = env
+
+    @classmethod
+    def create(cls, path: Path, config: Config, env: Callable[..., Any] | None = None) -> Run:
+        """Start a directory of its own; one that holds anything is never overwritten."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            what = "holds a run" if (path / "run.json").is_file() else "exists and is not empty"
+            raise RunError(
+                f"{path} {what} and is never overwritten; choose another directory with --out, "
+                f"or look at it with `surefoot eval {path}`"
+            )
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        identity = {
+            "id": uuid.uuid4().hex,
+            "parent": None,
+            "problem": problem(config),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        (path / "run.json").write_text(json.dumps(identity, indent=1) + "\n")
+        (path / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+        return cls(path, config, env)
+
+    @classmethod
+    def open(cls, path: str | Path, env: Callable[..., Any] | None = None) -> Run:
+        """Open a run; `env` is its environment where that is a function nobody can import."""
+        path = Path(path)
+        if not (path / "run.json").is_file():
+            raise RunError(f"{path} is not a run directory (it has no run.json)")
+        try:
+            return cls(path, Config.from_yaml((path / "config.yaml").read_text("utf-8")), env)
+        except (OSError, ConfigError) as error:
+            raise RunError(f"{path / 'config.yaml'} cannot be used: {error}") from None
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        return checkpoint.listed(self.path / "checkpoints")
+
+    def checkpoint(self, which: str = "best") -> Checkpoint:
+        """Find the `best` (else the last), the `last`, or the one of a step."""
+        there = self.checkpoints
+        if not there:
+            raise RunError(f"{self.path} has no checkpoint yet")
+        if which == "last":
+            return there[-1]
+        if which == "best":
+            scored = [c for c in there if c.score is not None]
+            return max(scored, key=lambda c: (c.score, c.step)) if scored else there[-1]
+        for found in there:
+            if which.isdecimal() and found.step == int(which):
+                return found
+        steps = ", ".join(str(c.step) for c in there)
+        raise RunError(f"no checkpoint {which!r} in {self.path}; there are best, last, {steps}")
+
+    def save(self, step: int, state: State, score: float | None) -> Checkpoint:
+        return checkpoint.write(self.path / "checkpoints", step, state, score)
+
+    def drop(self, old: Checkpoint) -> None:
+        """Delete a checkpoint that a better one has replaced."""
+        shutil.rmtree(old.path)
+
+    def save_fault(self, step: int, evidence: State) -> Path:
+        """Keep what led to a fault: arrays, figures and the settings."""
+        path = self.path / "faults" / f"step_{step:012d}"
+        path.mkdir(parents=True, exist_ok=True)
+        arrays = {n: v for n, v in tree.items(evidence) if isinstance(v, np.ndarray)}
+        facts = {n: v for n, v in tree.items(evidence) if not isinstance(v, np.ndarray)}
+        save_file(
+            {n: np.asarray(v, order="C") for n, v in arrays.items()}, path / "arrays.safetensors"
+        )
+        (path / "facts.json").write_text(json.dumps(facts, indent=1) + "\n")
+        (path / "config.yaml").write_text(self.config.to_yaml(), encoding="utf-8")
+        return path
+
+    def load(self, which: str = "best") -> Agent:
+        """Load a trained policy; its environment is not needed."""
+        return self._load(self.checkpoint(which))
+
+    def _load(self, found: Checkpoint) -> Agent:
+        state = checkpoint.read(found)
+        try:
+            spec = Spec.from_state(state["spec"])
+            policy = build_actor_critic(spec, self.config.policy, self.config.seed)
+            policy.load_state_dict(to_tensors(state["learner"]["policy"], torch.device("cpu")))
+        except (KeyError, TypeError, RuntimeError) as error:
+            raise RunError(
+                f"{found.path} does not fit {self.path / 'config.yaml'}: {error}"
+            ) from None
+        return Agent(policy, spec, self.config.seed)
+
+    def evaluate(
+        self,
+        episodes: int = 20,
+        checkpoint: str = "best",
+        deterministic: bool = True,
+        seed: int | None = None,
+        render: bool = False,
+    ) -> Evaluation:
+        """Play whole episodes with a trained policy in new environments."""
+        if episodes < 1:
+            raise ConfigError(f"episodes={episodes}: play at least one")
+        found = self.checkpoint(checkpoint)
+        agent = self._load(found)
+        make = self.factory({"render_mode": "human"} if render else {})
+        rows = rows_of(make, 1 if render else min(episodes, EVALUATION_ROWS))
+        env = make_vector(make, rows)
+        try:
+            if different := differences(agent.spec, env.spec):
+                raise RunError(f"{make.name} is not what was trained on: {'; '.join(different)}")
+            actor = PolicyActor(agent.network, Greedy() if deterministic else Sample())
+            return play(
+                actor, env, episodes, self.config.seed if seed is None else seed, found.step
+            )
+        finally:
+            env.close()
+
+    def factory(self, extra: dict[str, Any]) -> Factory:
+        """Find what makes this run's environments."""
+        if self._env is None and self.config.env.startswith("<"):
+            raise RunError(
+                f"the environment of {self.path} is the function {self.config.env}, which "
+                f"cannot be imported; use surefoot.Run.open(path, env=function) in Python"
+            )
+        return factory(self._env or self.config.env, {**self.config.env_args, **extra})
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Own the directory while training; the lock goes when the process does."""
+        with (self.path / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"{self.path} is in use by another process") from None
+            yield
+
+    def summary(self) -> dict[str, Any]:
+        """Say in a few words how far the run is: for a table of runs."""
+        last = _last_line(self.path / "metrics.jsonl")
+        scores = [c.score for c in self.checkpoints if c.score is not None]
+        return {
+            "run": str(self.path),
+            "environment": self.config.env,
+            "steps": int(last.get("step", 0)),
+            "best_return": max(scores) if scores else None,
+            "state": self._state(),
+        }
+
+    def _state(self) -> str:
+        try:
+            with self.lock():
+                ended = _last_line(self.path / "journal.jsonl").get("event") == "finish"
+                return "finished" if ended else "interrupted"
+        except RunError:
+            return "running"
+
+
+def load(path: str | Path, checkpoint: str = "best") -> Agent:
+    """Load the trained policy of a run."""
+    return Run.open(path).load(checkpoint)
+
+
+def problem(config: Config) -> str:
+    """Hash what makes two runs' scores comparable: the environment and its settings."""
+    text = json.dumps([config.env, config.env_args], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def runs(directory: Path) -> list[Run]:
+    """Find the runs below a directory, oldest first."""
+    found = [path.parent for path in directory.glob("**/run.json")]
+    opened = []
+    for path in sorted(found, key=lambda path: (path / "run.json").stat().st_mtime):
+        try:
+            opened.append(Run.open(path))
+        except SurefootError:
+            continue
+    return opened
+
+
+def _last_line(file: Path) -> dict[str, Any]:
+    """Read the last complete JSON line of a file, or nothing."""
+    if not file.is_file():
+        return {}
+    with file.open("rb") as stream:
+        stream.seek(0, 2)
+        stream.seek(max(0, stream.tell() - 65536))
+        lines = stream.read().splitlines()
+    for line in reversed(lines):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            return entry
+    return {}

@@ -1,0 +1,1 @@
+"""Places to show what happens."""

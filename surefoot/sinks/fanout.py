@@ -1,0 +1,26 @@
+"""One sink in front of several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from surefoot.core.metrics import Metrics
+from surefoot.core.protocols import Sink
+
+
+class FanOut:
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = list(sinks)
+
+    def write(self, step: int, metrics: Metrics) -> None:
+        for sink in self._sinks:
+            sink.write(step, metrics)
+
+    def event(self, entry: Mapping[str, Any]) -> None:
+        for sink in self._sinks:
+            sink.event(entry)
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            sink.close()

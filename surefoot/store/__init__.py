@@ -1,0 +1,1 @@
+"""Checkpoints on disk, and where they are kept."""
