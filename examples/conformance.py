@@ -1,4 +1,4 @@
-"""Five tiny tasks with known answers. A correct PPO finds every value to 2 %, and every best action.
+"""Five tiny tasks with known answers: a correct PPO finds each value to 2 % and each best action.
 
 Each isolates one thing a trainer can get wrong, so the first that fails says where to look. Run
 this file to see the table; try the environments on any other trainer, too.

@@ -193,10 +193,16 @@ class PPOConfig(Model):
                 f"ppo.minibatch_size={self.minibatch_size}; lower it"
             )
         if self.minibatch_size > steps:
+            rollout = f"{rows} rows × horizon {self.horizon} = {rows * self.horizon} steps"
             raise ConfigError(
-                f"ppo.minibatch_size={self.minibatch_size} exceeds the rollout "
-                f"({rows} rows × horizon {self.horizon} = {steps} steps); "
-                f"lower it, or raise ppo.horizon or envs"
+                f"ppo.minibatch_size={self.minibatch_size} exceeds what an update learns from "
+                f"(rollouts of {rollout}); lower it, or raise ppo.horizon or envs"
+            )
+        watches_kl = self.target_kl is not None or isinstance(self.learning_rate, Adaptive)
+        if watches_kl and self.epochs == 1 and self.minibatch_size == steps:
+            raise ConfigError(
+                "ppo.epochs=1 with one minibatch takes one step per update, before which the KL is "
+                "0; raise ppo.epochs or drop the adaptive rate and ppo.target_kl"
             )
 
 

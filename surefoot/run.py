@@ -5,13 +5,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -58,7 +58,11 @@ class Run:
             "problem": problem(config),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        (path / "run.json").write_text(json.dumps(identity, indent=1) + "\n")
+        try:
+            with (path / "run.json").open("x") as file:
+                file.write(json.dumps(identity, indent=1) + "\n")
+        except FileExistsError:
+            raise RunError(f"{path} was just taken by another run; choose another") from None
         (path / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
         return cls(path, config, env)
 
@@ -98,7 +102,7 @@ class Run:
 
     def drop(self, old: Checkpoint) -> None:
         """Delete a checkpoint that a better one has replaced."""
-        shutil.rmtree(old.path)
+        checkpoint.delete(old.path)
 
     def save_fault(self, step: int, evidence: State) -> Path:
         """Keep what led to a fault: arrays, figures and the settings."""
@@ -167,11 +171,13 @@ class Run:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Own the directory while training; the lock goes when the process does."""
-        with (self.path / "lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunError(f"{self.path} is in use by another process") from None
+        with (self.path / "lock").open("a") as file:
+            for patience in (0.2, 0.4, 0.0):  # `surefoot runs` may be looking at it
+                if _locked(file, fcntl.LOCK_EX):
+                    break
+                time.sleep(patience)
+            else:
+                raise RunError(f"{self.path} is in use by another process")
             yield
 
     def summary(self) -> dict[str, Any]:
@@ -187,12 +193,12 @@ class Run:
         }
 
     def _state(self) -> str:
-        try:
-            with self.lock():
-                ended = _last_line(self.path / "journal.jsonl").get("event") == "finish"
-                return "finished" if ended else "interrupted"
-        except RunError:
-            return "running"
+        if (self.path / "lock").exists():
+            with (self.path / "lock").open() as file:
+                if not _locked(file, fcntl.LOCK_SH):
+                    return "running"
+        ended = _last_line(self.path / "journal.jsonl").get("event") == "finish"
+        return "finished" if ended else "interrupted"
 
 
 def load(path: str | Path, checkpoint: str = "best") -> Agent:
@@ -216,6 +222,15 @@ def runs(directory: Path) -> list[Run]:
         except SurefootError:
             continue
     return opened
+
+
+def _locked(file: TextIO, kind: int) -> bool:
+    """Try to take a lock that goes with the file's descriptor."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _last_line(file: Path) -> dict[str, Any]:

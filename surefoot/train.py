@@ -17,7 +17,7 @@ import torch
 from surefoot.collect.build import build_collector
 from surefoot.config import Config, resolve
 from surefoot.core.episodes import RecentEpisodes
-from surefoot.core.errors import ConfigError, NonFiniteError
+from surefoot.core.errors import ConfigError, EnvError, NonFiniteError, RunError
 from surefoot.core.metrics import Metrics, mean, prefixed, present
 from surefoot.core.progress import Progress
 from surefoot.core.protocols import Collector, Learner, Sink, State
@@ -73,14 +73,15 @@ def train(
     name = env if isinstance(env, str) else name_of(env)
     config = config.model_copy(update={"env": name}) if config else resolve(name, None, settings)
     with _threads(config.threads):
-        return _train(config, env, Path(out) if out else _fresh_directory(config))
+        return _train(config, env, Path(out) if out else None)
 
 
-def _train(config: Config, env: str | Callable[..., Any], out: Path) -> Run:
+def _train(config: Config, env: str | Callable[..., Any], out: Path | None) -> Run:
     collector = build_collector(config, factory(env, config.env_args))
     try:
         learner = build_learner(config, collector.spec)
-        run = Run.create(out, config, None if isinstance(env, str) else env)
+        path = out or _fresh_directory(config)
+        run = Run.create(path, config, None if isinstance(env, str) else env)
         title = f"surefoot · {config.env} · {config.algo} · seed {config.seed} · {run.path}"
         with run.lock():
             sink = FanOut([JsonLines(run.path), terminal(title, config.recent_episodes)])
@@ -129,6 +130,9 @@ def fit(parts: Parts) -> Ending:
                 if ending := _ending(parts, caught):
                     keeper.save_last()
                     return ending
+        except EnvError:
+            keeper.save_last()
+            raise
         except NonFiniteError as error:
             path = parts.run.save_fault(parts.progress.steps, error.evidence)
             raise NonFiniteError(f"{error}\nwhat led to it is in {path}", error.evidence) from None
@@ -217,9 +221,11 @@ class Keeper:
                 self._parts.run.drop(old)
 
     def save_last(self) -> None:
-        """Write the state as it is now; it may be the best as well."""
+        """Write the state after the last iteration, unless there was none or it is saved."""
         parts = self._parts
-        if self._unsaved is None or self._unsaved[0] != parts.progress.steps:
+        self.save_best()
+        saved = self._saved.step if self._saved is not None else 0
+        if parts.progress.steps > saved:
             parts.run.save(parts.progress.steps, parts.state(), parts.recent.score)
 
 
@@ -254,9 +260,15 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def _fresh_directory(config: Config) -> Path:
-    """Name a run after its environment, seed and time."""
+    """Make a directory named after the environment, seed and time."""
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in config.env.split(":")[-1])
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     base = Path("runs") / f"{name.strip('_')}-seed{config.seed}-{stamp}"
     candidates = [base, *(base.with_name(f"{base.name}-{n}") for n in range(2, 1000))]
-    return next(path for path in candidates if not path.exists())
+    for path in candidates:
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return path
+    raise RunError(f"there are too many runs named {base}")

@@ -38,7 +38,13 @@ class Counter(gymnasium.Env[Any, Any]):
         self.steps += 1
         end = self.steps == self.length
         info = {"metrics": {"steps": self.steps}, "is_success": end and self.length > 3}
-        return self._obs(), float(self.steps), end and not self.truncate, end and self.truncate, info
+        return (
+            self._obs(),
+            float(self.steps),
+            end and not self.truncate,
+            end and self.truncate,
+            info,
+        )
 
     def _obs(self) -> Any:
         return np.array([self.steps, self.mark], np.float32)
@@ -58,7 +64,9 @@ ENVS = {
 }
 
 
-def collector(env: Any, rows: int = 4, horizon: int = 16, seed: int = 3, **args: Any) -> LocalCollector:
+def collector(
+    env: Any, rows: int = 4, horizon: int = 16, seed: int = 3, **args: Any
+) -> LocalCollector:
     return LocalCollector(make_vector(factory(env, args), rows), horizon, seed)
 
 

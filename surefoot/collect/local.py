@@ -23,14 +23,14 @@ class LocalCollector:
         self._env, self._horizon, self._seed = env, horizon, seed
         self._groups = _groups(env.spec.rows, width or env.spec.rows)
         self._iteration = 0
-        self._memory: Tree = {}
+        self._memory: Tree | None = None
         self._obs: Tree = {}
         self._begin(Tally(env.spec.rows))
 
     def collect(self, actor: Actor) -> Rollout:
         random = seeding.generator(self._seed, Purpose.ACTION, self._iteration)
         noise = actor.noise(random, self._horizon, self.spec.rows)
-        memory = self._memory or actor.memory(self.spec.rows)
+        memory = actor.memory(self.spec.rows) if self._memory is None else self._memory
         record = Record(self.spec, self._horizon, self._obs)
         for t in range(self._horizon):
             obs = tree.index(record.obs, t)
@@ -57,7 +57,7 @@ class LocalCollector:
 
     def _begin(self, tally: Tally) -> None:
         self._tally = tally
-        self._memory = {}
+        self._memory = None
         self._obs = tree.map(np.copy, self._env.reset(EpisodeSeeds(self._seed), tally.number))
 
     def _act(self, actor: Actor, obs: Tree, memory: Tree, noise: Tree) -> tuple[Tree, Tree]:

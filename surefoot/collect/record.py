@@ -6,7 +6,7 @@ import numpy as np
 
 from surefoot.core import tree
 from surefoot.core.metrics import Averages
-from surefoot.core.protocols import State, Step
+from surefoot.core.protocols import Step
 from surefoot.core.rollout import Episode, Rollout
 from surefoot.core.spec import Spec
 from surefoot.core.tree import Array, Tree
@@ -43,9 +43,6 @@ class Tally:
         self.length[row] = 0
         self.total[row] = 0.0
         return episode
-
-    def state(self) -> State:
-        return {name: value.copy() for name, value in vars(self).items()}
 
 
 class Record:

@@ -113,8 +113,13 @@ class Spec:
         )
 
     def empty_actions(self, *axes: int) -> Tree:
-        """Allocate zeroed actions with these leading axes."""
-        return tree.map(lambda space: np.zeros((*axes, *space.shape), space.dtype), self.action)
+        """Allocate zeroed actions with these leading axes, in the types that policies choose."""
+
+        def empty(space: Space) -> Array:
+            dtype = np.float32 if isinstance(space, Box) else np.int64
+            return np.zeros((*axes, *space.shape), dtype)
+
+        return tree.map(empty, self.action)
 
     def to_env(self, action: Tree) -> Tree:
         """Turn a policy's actions, with any leading axes, into what environments take."""

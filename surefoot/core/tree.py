@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -37,11 +36,6 @@ def items(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def index(tree: Tree, where: Any) -> Tree:
     """Index every leaf the same way."""
     return map(lambda leaf: leaf[where], tree)
-
-
-def stack(trees: list[Tree]) -> Tree:
-    """Stack trees of arrays along a new first axis."""
-    return map(lambda *leaves: np.stack(leaves), trees[0], *trees[1:])
 
 
 def write(target: Tree, where: Any, source: Tree) -> None:

@@ -122,6 +122,8 @@ class GymnasiumVector:
                 info[name][row] = value
             except (TypeError, ValueError) as error:
                 self._fail(row, f"info metric {name!r} is {_short(value)}, not a number", error)
+            if np.isinf(info[name][row]):
+                self._fail(row, f"info metric {name!r} is infinite")
 
     def _check(self, rewards: list[float]) -> None:
         if not math.isfinite(sum(rewards)):

@@ -37,7 +37,7 @@ class NextStep:
     def unused(self, ended_before: Array) -> Array:
         return ended_before
 
-    def settle(self, vector: NativeVector, obs: Any, ended: Array, infos: dict[str, Any]) -> Tree:  # noqa: ARG002
+    def settle(self, vector: NativeVector, obs: Any, ended: Array, infos: dict[str, Any]) -> Tree:
         vector.take(obs)
         return tree.index(vector.obs, ended)
 
@@ -67,7 +67,7 @@ class Disabled:
     def unused(self, ended_before: Array) -> Array:
         return np.zeros_like(ended_before)
 
-    def settle(self, vector: NativeVector, obs: Any, ended: Array, infos: dict[str, Any]) -> Tree:  # noqa: ARG002
+    def settle(self, vector: NativeVector, obs: Any, ended: Array, infos: dict[str, Any]) -> Tree:
         vector.take(obs)
         final = tree.index(vector.obs, ended)
         if ended.any():
@@ -131,11 +131,11 @@ class NativeVector:
         truncated = self._column(truncated, np.bool_, "truncated") & valid
         ended = terminated | truncated
         final = self._autoreset.settle(self, obs, ended, infos)
-        self._check(reward, final)
+        self._check(reward, final, np.flatnonzero(ended))
         self._episode += ended
         self._step[ended] = 0
         self._ended = ended
-        info = self._numbers(infos, ended)
+        info = self._numbers(infos, valid, ended)
         return Step(self.obs, reward, terminated, truncated, valid, final, info)
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class NativeVector:
         except Exception as error:
             self.fail(None, f"reset raised {type(error).__name__}: {error}", error)
         self.take(obs)
-        self._check(np.zeros(self.spec.rows), self.obs)
+        self._check(np.zeros(self.spec.rows), self.obs, np.arange(self.spec.rows))
 
     def _column(self, values: Any, dtype: Any, field: str) -> Array:
         try:
@@ -179,31 +179,37 @@ class NativeVector:
             self.fail(None, f"{field} has shape {column.shape}, not ({self.spec.rows},)")
         return column
 
-    def _check(self, reward: Array, final: Tree) -> None:
+    def _check(self, reward: Array, final: Tree, ended: Array) -> None:
         if not np.isfinite(reward).all():
             row = int((~np.isfinite(reward)).argmax())
             self.fail(row, f"reward is {reward[row]}")
-        for what, obs in (("observation", self.obs), ("final observation", final)):
+        everyone = np.arange(self.spec.rows)
+        named = (("observation", self.obs, everyone), ("final observation", final, ended))
+        for what, obs, rows in named:
             if (found := nonfinite(obs)) is not None:
-                path, row = found
-                self.fail(row, f"{what}{'/' + path if path else ''} is not finite")
+                path, index = found
+                self.fail(int(rows[index]), f"{what}{'/' + path if path else ''} is not finite")
 
-    def _numbers(self, infos: dict[str, Any], ended: Array) -> dict[str, Array]:
-        """Take the numbers out of the infos, each with its mask of rows that reported it."""
+    def _numbers(self, infos: dict[str, Any], valid: Array, ended: Array) -> dict[str, Array]:
+        """Take the numbers out of the infos; those of a last step may stand in `final_info`."""
+        columns: dict[str, Array] = {}
         last = infos.get("final_info", {})
-        metrics = {**last.get("metrics", {}), **infos.get("metrics", {})}
-        columns = {
-            name: _masked(values, metrics.get(f"_{name}"))
-            for name, values in metrics.items()
-            if not name.startswith("_")
-        }
-        for source in (infos, last):
+        for source, rows in ((infos, valid), (last, ended)):
+            metrics = source.get("metrics", {})
+            for name in metrics:
+                if not name.startswith("_"):
+                    self._merge(columns, name, metrics, rows)
             if "is_success" in source:
-                mask = source.get("_is_success", np.ones_like(ended)) & ended
-                columns["is_success"] = _masked(source["is_success"], mask)
+                self._merge(columns, "is_success", source, ended)
         return columns
 
-
-def _masked(values: Any, mask: Array | None) -> Array:
-    column = np.array(values, np.float64)
-    return column if mask is None else np.where(mask, column, np.nan)
+    def _merge(
+        self, columns: dict[str, Array], name: str, source: dict[str, Any], rows: Array
+    ) -> None:
+        """Lay one reported number over a column, for those of `rows` that reported it."""
+        values = self._column(source[name], np.float64, f"info metric {name!r}")
+        mask = rows & np.asarray(source.get(f"_{name}", True), bool)
+        if np.isinf(values[mask]).any():
+            self.fail(int((mask & np.isinf(values)).argmax()), f"info metric {name!r} is infinite")
+        below = columns.get(name, np.full(len(values), np.nan))
+        columns[name] = np.where(mask, values, below)

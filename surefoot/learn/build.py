@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from surefoot.config import Config, PPOConfig
+from surefoot.core.errors import ConfigError
 from surefoot.core.spec import Spec
 from surefoot.learn.experience import Experience
 from surefoot.learn.optimizer import Optimizer
@@ -18,6 +19,11 @@ def build_learner(config: Config, spec: Spec) -> PPO:
     """Make the learner that `config.algo` names."""
     ppo = config.ppo
     ppo.check(spec.rows)
+    if config.policy.normalize_observations and config.total_steps <= spec.rows * ppo.horizon:
+        raise ConfigError(
+            f"total_steps={config.total_steps} ends with the first rollout, which only primes "
+            f"policy.normalize_observations; raise it, or lower ppo.horizon"
+        )
     policy = build_actor_critic(spec, config.policy, config.seed).to(pick(config.device))
     optimizers = _optimizers(policy, ppo)
     rewards: Rewards = (

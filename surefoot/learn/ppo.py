@@ -80,18 +80,22 @@ class PPO:
 
     def update(self, rollout: Rollout, progress: Progress) -> Metrics:
         """Estimate advantages, improve the policy over several epochs, report."""
+        if rollout.steps == 0:
+            return {}
         self._rewards.absorb(rollout)
         if not self.policy.normalizer.primed:
             self._absorb(rollout)
             return {}
         self._experience.add(rollout)
-        samples = self._samples()
+        samples = Samples.join([self._estimate(rollout) for rollout in self._experience.rollouts])
+        settings = self._settings(progress.fraction)
         before = {name: p.detach().clone() for name, p in self.policy.named_parameters()}
         rows, epochs = self._improve(samples, progress)
         self._require_finite(rows, samples, before, progress)
         self._absorb(rollout)
         return {
-            **self._measured(rows, epochs, progress),
+            **self._measured(rows, epochs),
+            **settings,
             **_critic_metrics(samples),
             **self._network_metrics(before),
         }
@@ -111,14 +115,9 @@ class PPO:
         self._rewards.restore(state["rewards"])
         self._experience.restore(state["experience"])
 
-    def _samples(self) -> Samples:
-        """Estimate advantages and targets of all experience by the critic as it is now."""
-        samples = Samples.join([self._estimate(rollout) for rollout in self._experience.rollouts])
-        advantage = self._normalize_all(samples.advantage, samples.weight)
-        return replace(samples, advantage=advantage)
-
     @torch.no_grad()
     def _estimate(self, rollout: Rollout) -> Samples:
+        """Estimate advantages and targets by the critic as it is now."""
         features, values = self._features_and_values(rollout.obs)
         flags = (rollout.terminated, rollout.ended, rollout.valid)
         terminated, ended, valid = (to_tensors(flag, self._device) for flag in flags)
@@ -158,6 +157,8 @@ class PPO:
         first column being its number of samples, and how many epochs there were."""
         config = self._config
         knobs = self._knobs(progress.fraction)
+        advantage = self._normalize_all(samples.advantage, samples.weight)
+        samples = replace(samples, advantage=advantage)
         rows: list[Tensor] = []
         for epoch in range(config.epochs):
             first = len(rows)
@@ -256,7 +257,7 @@ class PPO:
             f"the scale of rewards and observations (ppo.normalize_returns, "
             f"policy.normalize_observations)",
             evidence={
-                "batch": {name: to_array(value) for name, value in vars(batch).items()},
+                "batch": tree.map(to_array, vars(batch)),
                 "weights_before": {name: to_array(value) for name, value in before.items()},
                 "progress": vars(progress),
                 "term": term,
@@ -265,18 +266,25 @@ class PPO:
             },
         )
 
-    def _measured(self, rows: Tensor, epochs: int, progress: Progress) -> Metrics:
+    def _settings(self, fraction: float) -> Metrics:
+        """Report the scheduled settings of an update."""
+        config = self._config
+        rates = {name: o.rate.at(fraction) for name, o in self._optimizers.items()}
+        scheduled = {
+            name: schedules.at(schedule, fraction)
+            for name in ("clip_range", "value_clip_range", "entropy_coefficient")
+            if (schedule := getattr(config, name)) is not None
+        }
+        return prefixed("ppo", {**rates, **scheduled})
+
+    def _measured(self, rows: Tensor, epochs: int) -> Metrics:
         """Summarize what the optimizer steps measured."""
         means = _means(rows)
         ratio_first = float(rows[0, 1 + TERMS.index("ratio")])
         ppo = {name: means[name] for name in TERMS if name != "ratio"}
-        knobs = self._knobs(progress.fraction)
-        rates = {n: o.rate.at(progress.fraction) for n, o in self._optimizers.items()}
         stopped = {"stopped_epoch": float(epochs)} if epochs < self._config.epochs else {}
         return {
-            **prefixed("ppo", {**ppo, "ratio_first": ratio_first, **rates, **stopped}),
-            "ppo/clip_range": knobs.clip_range,
-            "ppo/entropy_coefficient": knobs.entropy_coefficient,
+            **prefixed("ppo", {**ppo, "ratio_first": ratio_first, **stopped}),
             **{f"grad/{name}_norm": means[name] for name in NORMS},
             "update/epochs": float(epochs),
             "update/optimizer_steps": float(len(rows)),
@@ -316,6 +324,7 @@ def _critic_metrics(samples: Samples) -> Metrics:
         "advantage_std": samples.advantage.std(correction=0),
     }
     metrics = {name: float(value) for name, value in measured.items()}
-    if metrics["target_var"] > 0:
+    # Targets that differ only by rounding in single precision do not vary.
+    if metrics["target_var"] > 1e-12 * metrics["target_mean"] ** 2:
         metrics["explained_variance"] = float(losses.explained_variance(value, target))
     return prefixed("ppo", metrics)

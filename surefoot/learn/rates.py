@@ -47,7 +47,7 @@ class AdaptiveRate:
         self._schedule = schedule
         self._rate = schedule.start
 
-    def at(self, fraction: float) -> float:  # noqa: ARG002
+    def at(self, fraction: float) -> float:
         return self._rate
 
     def adapt(self, kl: float) -> None:

@@ -55,7 +55,7 @@ def normalized(values: Tensor, weights: Tensor) -> Tensor:
     return centered / (variance.sqrt() + 1e-8)
 
 
-def unchanged(values: Tensor, weights: Tensor) -> Tensor:  # noqa: ARG001
+def unchanged(values: Tensor, weights: Tensor) -> Tensor:
     """Stand in for `normalized` where nothing is to be normalized."""
     return values
 

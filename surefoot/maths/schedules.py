@@ -6,6 +6,9 @@ import math
 
 from surefoot.config import Adaptive, Constant, Cosine, Linear
 
+LOWEST, HIGHEST = 1e-6, 1e-2
+"""An adaptive rate is not moved further than this."""
+
 
 def at(schedule: Constant | Linear | Cosine, fraction: float) -> float:
     """Evaluate a schedule when `fraction` of the budget is spent."""
@@ -19,9 +22,9 @@ def at(schedule: Constant | Linear | Cosine, fraction: float) -> float:
 
 
 def adapted(rate: float, kl: float, schedule: Adaptive) -> float:
-    """Lower the rate by half when the KL is twice its target, raise it when half of it."""
+    """Lower the rate when the KL is above twice its target, raise it when below half of it."""
     if kl > 2 * schedule.kl:
-        return max(rate / 1.5, 1e-6)
+        return max(rate / 1.5, min(rate, LOWEST))
     if kl < schedule.kl / 2:
-        return min(rate * 1.5, 1e-2)
+        return min(rate * 1.5, max(rate, HIGHEST))
     return rate

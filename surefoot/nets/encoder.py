@@ -65,6 +65,6 @@ def _part(path: str, space: Space) -> Flat | OneHot:
         case Box(shape=shape):
             return Flat(shape)
         case Discrete(n=n):
-            return OneHot((1,), [n])
+            return OneHot((), [n])
         case MultiDiscrete(shape=shape, bins=bins):
             return OneHot(shape, bins.reshape(-1).tolist())

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from surefoot.core import tree
 from surefoot.core.rollout import Rollout
@@ -49,7 +49,7 @@ class Greedy:
     def noise(self, *_: object) -> Tree:
         return {}
 
-    def take(self, distribution: Distribution, noise: Tree) -> Tensor:  # noqa: ARG002
+    def take(self, distribution: Distribution, noise: Tree) -> Tensor:
         return distribution.mode()
 
 
@@ -57,17 +57,18 @@ class PolicyActor:
     """A copy of a policy's acting half, and a way to choose."""
 
     def __init__(self, policy: ActorCritic, choice: Choice) -> None:
-        self._policy = copy.deepcopy(policy)
+        # The memo stands in for the critic, which acting does not need.
+        self._policy = copy.deepcopy(policy, {id(policy.critic): nn.Identity()})
         self._choice = choice
         self._device = next(policy.parameters()).device
 
     def noise(self, random: np.random.Generator, *axes: int) -> Tree:
         return self._choice.noise(self._policy.head, random, *axes)
 
-    def memory(self, rows: int) -> Tree:  # noqa: ARG002
+    def memory(self, rows: int) -> Tree:
         return {}
 
-    def act(self, obs: Tree, mask: Tree | None, memory: Tree, noise: Tree) -> tuple[Tree, Tree]:  # noqa: ARG002
+    def act(self, obs: Tree, mask: Tree | None, memory: Tree, noise: Tree) -> tuple[Tree, Tree]:
         with torch.inference_mode():
             distribution = self._distribution(obs)
             return to_array(

@@ -75,7 +75,7 @@ class PlainBlocks:
         self._pending: Metrics | None = None
         _say(title)
 
-    def write(self, step: int, metrics: Metrics) -> None:  # noqa: ARG002
+    def write(self, step: int, metrics: Metrics) -> None:
         self._pending = metrics
         if time.monotonic() - self._shown >= PLAIN_SECONDS:
             self._show(metrics)
@@ -109,7 +109,7 @@ class LivePanel:
         self._live = Live(console=console, auto_refresh=False, transient=False)
         self._live.start()
 
-    def write(self, step: int, metrics: Metrics) -> None:  # noqa: ARG002
+    def write(self, step: int, metrics: Metrics) -> None:
         self._latest = metrics
         if time.monotonic() - self._shown >= LIVE_SECONDS:
             self._show(metrics)

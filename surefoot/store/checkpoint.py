@@ -62,10 +62,18 @@ def write(directory: Path, step: int, state: State, score: float | None) -> Chec
     for file in (TENSORS, STATE, MANIFEST):
         _sync(staging / file)
     _sync(staging)
-    shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        delete(path)
     staging.rename(path)
     _sync(directory)
     return Checkpoint(path, step, score)
+
+
+def delete(path: Path) -> None:
+    """Remove a checkpoint: first from its name, so that nobody sees half of it."""
+    doomed = path.with_name(f".deleted-{path.name}-{os.getpid()}")
+    path.rename(doomed)
+    shutil.rmtree(doomed)
 
 
 def read(checkpoint: Checkpoint) -> State:
@@ -88,9 +96,11 @@ def listed(directory: Path) -> list[Checkpoint]:
     """List the complete checkpoints, oldest first."""
     found = []
     for path in sorted(directory.glob("step_*")):
-        if (path / MANIFEST).is_file():
+        try:
             manifest = _manifest(path)
-            found.append(Checkpoint(path, manifest["step"], manifest["score"]))
+        except FileNotFoundError:
+            continue  # deleted meanwhile
+        found.append(Checkpoint(path, manifest["step"], manifest["score"]))
     return found
 
 
@@ -98,7 +108,7 @@ def _manifest(path: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
         version = manifest["format"]
-    except (OSError, ValueError, KeyError) as error:
+    except (ValueError, KeyError) as error:
         raise RunError(f"checkpoint {path} has no readable manifest: {error}") from None
     if version != FORMAT:
         raise RunError(f"checkpoint {path} has format {version}; this surefoot reads {FORMAT}")

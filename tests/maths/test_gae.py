@@ -57,7 +57,10 @@ def test_garbage_on_an_invalid_step_reaches_no_valid_one() -> None:
     ended = flags(1, 0, 0)
     got = advantages(ended=ended)
     other = advantages(
-        rewards=column(1, 1e9, 3), values=column(10, -1e9, 30), next_values=column(20, 7, 40), ended=ended
+        rewards=column(1, 1e9, 3),
+        values=column(10, -1e9, 30),
+        next_values=column(20, 7, 40),
+        ended=ended,
     )
     assert (got[0], got[2]) == (other[0], other[2]) == (1.0, -7.0)
 

@@ -52,7 +52,9 @@ def test_one_sample_alone_normalizes_to_zero() -> None:
     assert losses.normalized(t(5.0, 9.0), t(1.0, 0.0)).tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize(("values", "expected"), [((1, 2, 3), 1.0), ((2, 2, 2), 0.0), ((3, 2, 1), -3.0)])
+@pytest.mark.parametrize(
+    ("values", "expected"), [((1, 2, 3), 1.0), ((2, 2, 2), 0.0), ((3, 2, 1), -3.0)]
+)
 def test_explained_variance_of_perfect_constant_and_reversed_values(
     values: tuple[float, ...], expected: float
 ) -> None:

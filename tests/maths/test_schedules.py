@@ -27,7 +27,9 @@ def test_adaptive_rate_falls_above_twice_and_rises_below_half_the_target(
     assert rate == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("text", ["0.0003", "linear:0.001:0.0", "cosine:0.1:0.01", "adaptive:0.1:0.01"])
+@pytest.mark.parametrize(
+    "text", ["0.0003", "linear:0.001:0.0", "cosine:0.1:0.01", "adaptive:0.1:0.01"]
+)
 def test_a_schedule_reads_what_it_writes(text: str) -> None:
     assert str(parse_schedule(text)) == text
 

@@ -1,0 +1,147 @@
+"""What the local collector records."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from surefoot.collect.local import LocalCollector
+from surefoot.core.seeding import EpisodeSeeds
+from surefoot.envs.make import factory, make_vector
+from tests.toys import ENVS, Counter, collector, learner
+
+
+def play(collect: LocalCollector, rollouts: int = 1) -> list:  # type: ignore[type-arg]
+    actor = learner(collect.spec).actor()
+    return [collect.collect(actor) for _ in range(rollouts)]
+
+
+def test_a_rollout_records_each_rows_own_sequence() -> None:
+    (data,) = play(collector(Counter, length=5, horizon=12))
+    steps = np.arange(12) % 5
+    assert (data.obs[:-1, :, 0] == steps[:, None]).all()
+    assert (data.episode_step == steps[:, None]).all()
+    assert (data.reward == steps[:, None] + 1).all()
+    assert (data.terminated == (steps == 4)[:, None]).all()
+    assert not data.truncated.any()
+    assert data.valid.all()
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_final_observations_are_the_true_last_ones(truncate: bool) -> None:
+    (data,) = play(collector(Counter, length=5, horizon=12, truncate=truncate))
+    assert data.truncated.any() == truncate
+    ended = np.argwhere(data.ended)
+    assert (np.sort(data.final_index[data.ended]) == np.arange(8)).all()
+    assert (data.final_index[~data.ended] == -1).all()
+    for t, row in ended:
+        final = data.final_obs[data.final_index[t, row]]
+        assert final.tolist() == [5.0, data.obs[t, row, 1]]  # same episode, one step on
+        assert data.obs[t + 1, row, 0] == 0  # and the next one has begun
+
+
+def test_rollouts_continue_where_the_last_ended_and_episodes_go_on_across_them() -> None:
+    first, second = play(collector(Counter, length=5, horizon=7), rollouts=2)
+    assert np.array_equal(first.obs[-1], second.obs[0])
+    assert (second.episode_step[0] == 2).all()
+    crossing = [e for e in second.episodes if e.number == 1]
+    assert [(e.length, e.total) for e in crossing] == [(5, 15.0)] * 4
+
+
+def test_episode_records_say_how_an_episode_ended() -> None:
+    (data,) = play(collector(Counter, length=5, horizon=5, truncate=True))
+    assert [(e.row, e.number, e.terminated, e.success) for e in data.episodes] == [
+        (row, 0, False, 1.0) for row in range(4)
+    ]
+    (data,) = play(collector("CartPole-v1", horizon=60))
+    assert {e.success for e in data.episodes} == {None}
+
+
+def test_numbers_from_info_are_averaged_over_the_rollout() -> None:
+    (data,) = play(collector(Counter, length=5, horizon=10))
+    assert data.metrics == {"env/steps": 3.0}
+
+
+def test_every_episode_starts_from_its_addressed_seed() -> None:
+    (data,) = play(collector(Counter, length=4, horizon=12, seed=9))
+    seeds = EpisodeSeeds(9)
+    for row in range(4):
+        for episode in range(3):
+            expected = Counter()
+            first, _ = expected.reset(seed=seeds(row, episode))
+            assert data.obs[4 * episode, row].tolist() == first.tolist()
+
+
+@pytest.mark.parametrize("kind", ENVS)
+def test_one_seed_gives_one_rollout_and_another_seed_another(kind: str) -> None:
+    same = [play(collector(ENVS[kind], seed=1))[0] for _ in range(2)]
+    (other,) = play(collector(ENVS[kind], seed=2))
+    for name, value in same[0].arrays().items():
+        assert np.array_equal(value, same[1].arrays()[name]), name
+    assert not np.array_equal(same[0].obs, other.obs)
+
+
+@pytest.mark.parametrize("width", [1, 3, 4, 7])
+def test_the_policy_is_asked_for_groups_of_one_width(width: int) -> None:
+    collect = LocalCollector(make_vector(factory("CartPole-v1"), 4), 8, 3, width)
+    actor = learner(collect.spec).actor()
+    asked: list[int] = []
+    act = actor.act
+
+    def spy(obs: Any, *rest: Any) -> Any:
+        asked.append(len(obs))
+        return act(obs, *rest)
+
+    actor.act = spy  # type: ignore[method-assign]
+    grouped = collect.collect(actor)
+    assert set(asked) == {width}
+    (whole,) = play(collector("CartPole-v1", horizon=8))
+    assert np.array_equal(grouped.action, whole.action)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_gymnasium_vector_environments_give_the_same_facts_in_every_autoreset_mode(
+    mode: AutoresetMode,
+) -> None:
+    def make() -> SyncVectorEnv:
+        makers = [lambda length=length: Counter(length, truncate=True) for length in (3, 4)]
+        return SyncVectorEnv(makers, autoreset_mode=mode)
+
+    (data,) = play(LocalCollector(make_vector(factory(make), 2), 12, 0))
+    phantom = ~data.valid
+    assert phantom.any() == (mode == AutoresetMode.NEXT_STEP)
+    assert not (phantom & data.ended).any()
+    for row, length in enumerate((3, 4)):
+        valid = data.valid[:, row]
+        count = int(valid.sum())
+        assert data.reward[valid, row].tolist() == [1 + i % length for i in range(count)]
+        assert data.episode_step[valid, row].tolist() == [i % length for i in range(count)]
+        assert data.obs[:-1][valid, row, 0].tolist() == [i % length for i in range(count)]
+        finals = data.final_obs[data.final_index[data.ended[:, row], row]]
+        assert (finals[:, 0] == length).all()
+    # every valid step that is not the last is ended or followed by a valid one
+    assert (data.valid[1:] | data.ended[:-1] | ~data.valid[:-1]).all()
+    assert {e.length for e in data.episodes} == {3, 4}
+    assert {e.success for e in data.episodes} == {0.0, 1.0}
+    reported = data.reward[data.valid].mean()  # Counter reports its steps, which is its reward
+    assert data.metrics["env/steps"] == pytest.approx(reported)
+
+
+def test_a_vector_of_the_wrong_size_is_refused() -> None:
+    def make() -> Any:
+        return gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")
+
+    with pytest.raises(Exception, match="set envs to 3"):
+        make_vector(factory(make), 8)
+
+
+def test_restoring_starts_the_next_episodes() -> None:
+    collect = collector(Counter, length=5, horizon=7, seed=4)
+    play(collect)
+    other = collector(Counter, length=5, horizon=7, seed=4)
+    other.restore(collect.state())
+    (data,) = play(other)
+    marks = [Counter().reset(seed=EpisodeSeeds(4)(row, 2))[0][1] for row in range(4)]
+    assert data.obs[0, :, 1].tolist() == marks

@@ -1,0 +1,82 @@
+"""The FIFO of rollouts and the minibatches dealt from it."""
+
+import numpy as np
+import pytest
+import torch
+
+from surefoot.core.progress import Progress
+from surefoot.learn.experience import Experience, Samples, minibatches
+from tests.toys import collector, learner
+
+
+def samples(count: int) -> Samples:
+    numbers = torch.arange(count, dtype=torch.float32)
+    return Samples(numbers, numbers, numbers, numbers, numbers, numbers, torch.ones(count))
+
+
+@pytest.mark.parametrize(("count", "size"), [(10, 5), (10, 4), (3, 8), (1, 1)])
+def test_every_sample_is_dealt_once_per_epoch_in_minibatches_of_one_size(
+    count: int, size: int
+) -> None:
+    dealt = list(minibatches(samples(count), size, seed=0, iteration=0, epoch=0))
+    assert len(dealt) == -(-count // size)
+    assert {len(batch) for batch in dealt} == {size}
+    kept = torch.cat([batch.features[batch.weight == 1] for batch in dealt])
+    assert sorted(kept.tolist()) == list(range(count))
+
+
+def test_epochs_and_iterations_have_orders_of_their_own_that_repeat() -> None:
+    def order(iteration: int, epoch: int) -> list[float]:
+        return next(minibatches(samples(50), 50, 0, iteration, epoch)).features.tolist()
+
+    orders = [order(i, e) for i in range(2) for e in range(2)]
+    assert len({tuple(o) for o in orders}) == 4
+    assert order(1, 1) == orders[3]
+
+
+def test_whole_rollouts_leave_first_in_first_out_and_one_always_stays() -> None:
+    collect = collector("CartPole-v1")  # 64 steps each
+    ppo = learner(collect.spec)
+    rollouts = [collect.collect(ppo.actor()) for _ in range(4)]
+    buffer, smallest = Experience(150), Experience(10)
+    for rollout in rollouts:
+        buffer.add(rollout)
+        smallest.add(rollout)
+    assert list(buffer.rollouts) == rollouts[2:]
+    assert list(smallest.rollouts) == rollouts[3:]
+
+
+def test_an_update_learns_from_all_rollouts_in_the_buffer() -> None:
+    collect = collector("CartPole-v1")
+    ppo = learner(collect.spec, buffer_steps=200)  # three rollouts of 64
+    counts = []
+    for _ in range(5):
+        metrics = ppo.update(collect.collect(ppo.actor()), Progress(10_000))
+        counts.append(metrics["update/optimizer_steps"] / 2)
+    assert counts == [4, 8, 12, 12, 12]
+
+
+def test_advantages_of_older_rollouts_are_recomputed_with_the_current_critic() -> None:
+    collect = collector("CartPole-v1")
+    ppo = learner(collect.spec, buffer_steps=128)
+    old = collect.collect(ppo.actor())
+    before = ppo._estimate(old).value
+    ppo.update(old, Progress(10_000))
+    after = ppo._estimate(ppo._experience.rollouts[0]).value
+    assert not torch.equal(before, after)
+
+
+def test_state_keeps_what_the_next_update_still_needs() -> None:
+    collect = collector("CartPole-v1")
+    ppo = learner(collect.spec)
+    rollouts = [collect.collect(ppo.actor()) for _ in range(3)]
+    buffer, single = Experience(192), Experience(64)
+    for rollout in rollouts:
+        buffer.add(rollout)
+        single.add(rollout)
+    assert single.state() == {}
+    restored = Experience(192)
+    restored.restore(buffer.state())
+    kept = [r.reward for r in restored.rollouts]
+    assert len(kept) == 2
+    assert all(np.array_equal(a, r.reward) for a, r in zip(kept, rollouts[1:], strict=True))
