@@ -105,10 +105,10 @@ class GymnasiumVector:
             self._fail(row, str(error), error)
 
     def _reward(self, row: int, reward: Any) -> float:
-        try:
-            return float(np.asarray(reward, np.float64).reshape(()))
-        except (TypeError, ValueError) as error:
-            self._fail(row, f"reward is {_short(reward)}, not a number", error)
+        number = np.asarray(reward)
+        if number.size != 1 or number.dtype.kind not in "fiub":
+            self._fail(row, f"reward is {_short(reward)}, not a number")
+        return float(number.reshape(()))
 
     def _report(self, row: int, extra: dict[str, Any], ended: bool, info: dict[str, Array]) -> None:
         """Take the numbers out of an info dict that we pass on."""

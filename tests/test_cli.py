@@ -1,0 +1,201 @@
+"""The command line as a user meets it."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from surefoot.cli import main
+
+QUICK = ["--total-steps", "512", "--ppo.horizon", "32", "--ppo.minibatch-size", "64"]
+
+OWN = """
+import gymnasium
+
+def make(limit=50):
+    return gymnasium.make("CartPole-v1", max_episode_steps=limit)
+"""
+BREAKS = """
+from tests.toys import Counter
+
+class Breaks(Counter):
+    def step(self, action):
+        return 1 / 0
+"""
+
+
+class Result:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def surefoot(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
+    """Run a command in an empty directory; return its exit code and what it printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def run(*words: object) -> Result:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return Result(stopped.value.code or 0, captured.out, captured.err)  # type: ignore[arg-type]
+
+    return run
+
+
+def test_train_then_eval_then_runs(surefoot, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    trained = surefoot("train", "CartPole-v1", *QUICK, "--seed", 4, "--out", "here")
+    assert trained.code == 0
+    assert "surefoot eval here" in trained.out
+    played = surefoot("eval", "here", "--episodes", 3, "--json")
+    figures = json.loads(played.out)
+    assert figures["episodes"] == 3
+    assert {"return_mean", "return_std", "return_min", "return_max", "length_mean"} <= set(figures)
+    text = surefoot(
+        "eval", "here", "--episodes", 3, "--checkpoint", "last", "--stochastic", "--seed", 9
+    )
+    assert "3 episodes with the policy of step 512" in text.out
+    table = surefoot("runs", ".").out.splitlines()
+    assert table[0].split() == ["run", "environment", "steps", "best", "return", "state"]
+    assert table[1].split() == ["here", "CartPole-v1", "512", table[1].split()[3], "finished"]
+    again = surefoot("train", "CartPole-v1", "--out", "here")
+    assert again.code == 1
+    assert "never overwritten; choose another" in again.err
+
+
+def test_a_run_gets_a_directory_of_its_own_by_default(surefoot, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    for _ in range(2):
+        assert surefoot("train", "CartPole-v1", *QUICK).code == 0
+    assert len(list((tmp_path / "runs").glob("CartPole-v1-seed0-*"))) == 2
+    assert len(surefoot("runs").out.splitlines()) == 3
+
+
+def test_options_reach_the_run(surefoot, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "mine.yaml").write_text("ppo: {epochs: 3}\nenvs: 2\n")
+    options = ["--ppo.learning-rate", "linear:1e-3:0", "--policy.hidden", 8, 9, "--env-args"]
+    options += ["max_episode_steps=20", "--config", "mine.yaml", "--ppo.normalize-returns"]
+    assert surefoot("train", "CartPole-v1", *QUICK, *options, "--out", "run").code == 0
+    config = yaml.safe_load((tmp_path / "run/config.yaml").read_text())
+    assert config["ppo"]["learning_rate"] == "linear:0.001:0.0"
+    assert config["policy"]["hidden"] == [8, 9]
+    assert config["env_args"] == {"max_episode_steps": 20}
+    assert (config["ppo"]["epochs"], config["envs"]) == (3, 2)
+    assert config["ppo"]["normalize_returns"] is True
+    assert json.loads(surefoot("eval", "run", "--json").out)["length_max"] <= 20
+
+
+def test_config_prints_yaml_that_config_reads(surefoot, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    printed = surefoot("config", "CartPole-v1", "--ppo.gamma", 0.5).out
+    assert "gamma: 0.5  # from flag" in printed
+    assert "horizon: 32  # from preset" in printed
+    (tmp_path / "all.yaml").write_text(printed)
+    again = surefoot("config", "CartPole-v1", "--config", "all.yaml").out
+    assert "gamma: 0.5  # from all.yaml" in again
+    assert yaml.safe_load(again) == yaml.safe_load(printed)
+
+
+def test_a_users_own_factory_in_a_file_and_in_a_module(surefoot, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "my_envs.py").write_text(OWN)
+    checked = surefoot("check-env", "my_envs.py:make", "--env-args", "limit=7")
+    assert checked.code == 0
+    assert "replays when reused" in checked.out
+    for name in ("my_envs.py:make", "my_envs:make"):
+        out = name.replace(":", "-")
+        assert surefoot("train", name, *QUICK, "--env-args", "limit=7", "--out", out).code == 0
+        assert json.loads(surefoot("eval", out, "--json").out)["length_mean"] <= 7
+    wrong = surefoot("train", "my_envs.py:mak", *QUICK)
+    assert (wrong.code, "did you mean 'make'" in wrong.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("trian CartPole-v1", 2, "no command 'trian'; did you mean 'train'"),
+        ("train", 2, "name an environment"),
+        ("train CartPole-v9", 2, "no environment 'CartPole-v9'; did you mean 'CartPole-v1'"),
+        ("train CartPole-v1 --ppo.gama 1", 2, "--ppo.gamma"),
+        ("train CartPole-v1 --ppo.gamma 2", 2, "ppo.gamma=2.0"),
+        ("train CartPole-v1 --ppo.gamma x", 2, "--ppo.gamma"),
+        ("train CartPole-v1 --ppo.learning-rate lin:1:0", 2, "did you mean"),
+        ("train CartPole-v1 --algo sac", 2, "--algo"),
+        ("train CartPole-v1 --env-args x", 2, "KEY=VALUE"),
+        ("train CartPole-v1 --env-args x=1", 2, "does not take these arguments"),
+        ("train CartPole-v1 --config no.yaml", 2, "cannot read the config file"),
+        ("train CartPole-v1 --device cuda", 2, "--device cpu"),
+        ("train no_such_module:make", 2, "No module named 'no_such_module'"),
+        ("eval nowhere", 1, "not a run directory"),
+        ("eval nowhere --episodes 0", 2, "episodes=0"),
+        ("runs nowhere", 2, "no directory nowhere"),
+        ("check-env CartPole-v9", 2, "did you mean 'CartPole-v1'"),
+    ],
+)
+def test_a_mistake_gets_one_message_and_no_traceback(
+    surefoot, words: str, code: int, message: str
+) -> None:  # type: ignore[no-untyped-def]
+    result = surefoot(*words.split())
+    assert result.code == code
+    assert message in result.err.replace("│ ", "").replace("\n", "")
+    assert "Traceback" not in result.err
+    assert result.out == ""
+
+
+def test_an_environments_own_exception_keeps_its_traceback(surefoot, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "breaks.py").write_text(BREAKS)
+    result = surefoot("train", "breaks.py:Breaks", *QUICK, "--out", "run")
+    assert result.code == 1
+    assert "return 1 / 0" in result.err
+    assert "row 0, episode 0, step 0" in result.err.splitlines()[-1]
+    assert surefoot("check-env", "breaks.py:Breaks").code == 1
+
+
+def test_help_names_every_option_with_its_docstring(surefoot) -> None:  # type: ignore[no-untyped-def]
+    overview = surefoot("--help").out
+    for command in ("train", "eval", "config", "runs", "check-env"):
+        assert command in overview
+    shown = " ".join(surefoot("train", "--help").out.replace("│", " ").split())
+    assert "--ppo.gae-lambda FLOAT Bias against variance of the advantage" in shown
+    assert "--out" in shown
+    assert surefoot().code == 2
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["config", "CartPole-v1"]])
+def test_help_loads_neither_torch_nor_gymnasium(words: list[str]) -> None:
+    script = (
+        f"import sys; sys.argv = ['surefoot', *{words!r}]\n"
+        "from surefoot.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print('loaded', *({'torch', 'gymnasium'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "loaded"
+
+
+def test_ctrl_c_saves_the_run_and_exits_130(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "surefoot", "train", "CartPole-v1", "--out", "run"]
+    process = subprocess.Popen(
+        [*command, "--total-steps", "100000000"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 2):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Stopped by SIGINT" in out
+    assert "Traceback" not in err
+    assert list((tmp_path / "run" / "checkpoints").glob("step_*"))

@@ -1,0 +1,116 @@
+"""Settings: layers, YAML, and errors that help."""
+
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+from surefoot.config import Config, Constant, Linear, PPOConfig, annotated, layers, resolve
+from surefoot.core.errors import ConfigError
+
+PRESETS = sorted(
+    path.stem for path in (Path(__file__).parent.parent / "surefoot/presets").iterdir()
+)
+
+
+def test_flags_outrank_the_file_which_outranks_the_preset(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("envs: 4\nppo: {epochs: 7, gamma: 0.5}\n")
+    config = resolve("CartPole-v1", file, {"ppo": {"gamma": 0.9}, "seed": 3})
+    assert (config.ppo.gamma, config.seed) == (0.9, 3)
+    assert (config.ppo.epochs, config.envs) == (7, 4)
+    assert config.ppo.learning_rate == Linear(start=1e-3, end=0)
+    assert config.ppo.value_coefficient == 0.5
+
+
+def test_yaml_gives_back_an_equal_config() -> None:
+    config = resolve("CartPole-v1", None, {"env_args": {"a": [1, 2]}, "ppo": {"target_kl": 0.1}})
+    assert Config.from_yaml(config.to_yaml()) == config
+
+
+def test_the_annotated_form_says_where_settings_come_from_and_can_be_read_back() -> None:
+    flags = {"seed": 5}
+    config = resolve("CartPole-v1", None, flags)
+    text = annotated(config, {**layers("CartPole-v1"), "flag": flags})
+    assert "seed: 5  # from flag" in text
+    assert "envs: 8  # from preset" in text
+    assert "gamma: 0.98  # from preset" in text
+    assert "value_coefficient: 0.5  # from default" in text
+    assert "# Discount per step." in text
+    assert Config.from_yaml(text) == config
+
+
+def test_a_config_is_frozen() -> None:
+    with pytest.raises(Exception, match="frozen"):
+        Config().seed = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sed": 1}, r"unknown setting 'sed'; did you mean 'seed'\?"),
+        ({"ppo": {"learing_rate": 1}}, r"'ppo.learing_rate'; did you mean 'learning_rate'\?"),
+        ({"ppo": {"gamma": 1.5}}, r"ppo.gamma=1.5: input should be less than or equal to 1"),
+        ({"ppo": {"learning_rate": "lin:1:0"}}, r"unknown schedule 'lin'; did you mean 'linear'"),
+        (
+            {"ppo": {"learning_rate": "linear:1"}},
+            r"learning_rate='linear:1': a schedule is a number",
+        ),
+        ({"ppo": {"learning_rate": -1}}, r"learning_rate=-1: a schedule is a number"),
+        ({"ppo": {"clip_range": "adaptive:1:1"}}, r"ppo.clip_range"),
+        ({"envs": 0}, r"envs=0: input should be greater than 0"),
+        ({"policy": {"activation": "tahn"}}, r"policy.activation='tahn': .*'tanh'"),
+        ({"ppo": {"gamma": float("nan")}}, r"ppo.gamma"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value_and_a_remedy(settings: dict, message: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(ConfigError, match=message):
+        resolve("CartPole-v1", None, settings)
+
+
+def test_a_wrong_setting_in_a_file_names_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("ppo: {epoch: 3}")
+    with pytest.raises(ConfigError, match=r"'ppo.epoch' \(in .*mine.yaml\); did you mean 'epochs'"):
+        resolve("CartPole-v1", file)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("- 1\n- 2", "must be a mapping"), ("a: [", "not valid YAML"), (None, "cannot read")],
+)
+def test_a_file_that_is_no_config_says_so(
+    tmp_path: Path, content: str | None, message: str
+) -> None:
+    file = tmp_path / "mine.yaml"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        resolve("CartPole-v1", file)
+
+
+def test_a_minibatch_larger_than_the_experience_is_refused_with_the_arithmetic() -> None:
+    with pytest.raises(ConfigError, match="2 rows × horizon 8 = 16 steps"):
+        PPOConfig(horizon=8, minibatch_size=64).check(rows=2)
+    PPOConfig(horizon=8, minibatch_size=64, buffer_steps=64).check(rows=2)
+    with pytest.raises(ConfigError, match="microbatch_size=65 exceeds"):
+        PPOConfig(microbatch_size=65).check(rows=2)
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("")
+    assert resolve("X-v0", file) == Config(env="X-v0")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_valid_and_for_an_environment_that_exists(name: str) -> None:
+    config = resolve(name)
+    assert gymnasium.spec(name).id == name
+    config.ppo.check(config.envs)
+    assert config.total_steps > config.envs * config.ppo.horizon
+
+
+def test_defaults_are_the_usual_ones() -> None:
+    assert Config().ppo.learning_rate == Constant(value=3e-4)
+    assert Config().ppo.clip_range == Constant(value=0.2)

@@ -1,0 +1,281 @@
+"""Whole runs: what they write, how they end, and that they repeat."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import surefoot
+from surefoot.core.errors import ConfigError, EnvError, NonFiniteError, RunError
+from surefoot.run import Run, runs
+from surefoot.store import checkpoint
+from surefoot.train import Interrupted
+from tests.toys import Choices, Counter
+
+SMALL: dict[str, Any] = {
+    "total_steps": 1280,
+    "seed": 1,
+    "envs": 4,
+    "ppo": {"horizon": 16, "minibatch_size": 32, "epochs": 2},
+    "policy": {"hidden": [16]},
+}
+METRICS = {
+    "rollout": "episode_return_mean episode_length_mean reward_mean steps episodes",
+    "recent": "return_mean length_mean success_rate terminated_rate success_reported",
+    "progress": "steps total_steps iterations episodes epochs optimizer_steps",
+    "ppo": "policy_loss value_loss entropy approx_kl approx_kl_k1 clip_fraction ratio_first "
+    "explained_variance value_mean target_mean target_var value_error_abs advantage_std "
+    "learning_rate clip_range entropy_coefficient",
+    "grad": "policy_norm value_norm",
+    "optim": "policy_first_moment policy_second_moment value_first_moment value_second_moment",
+    "update": "policy_norm value_norm epochs optimizer_steps",
+    "time": "collect update steps_per_second",
+    "env": "steps",
+}
+
+
+def small(env: Any, out: Path, **changed: Any) -> Run:
+    return surefoot.train(env, out=out, **{**SMALL, **changed})
+
+
+def lines(run: Run, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run.path / name).read_text().splitlines()]
+
+
+def weights(run: Run) -> dict[str, np.ndarray]:
+    state = checkpoint.read(run.checkpoint("last"))["learner"]
+    return {**state["policy"], **state["optimizer"]["learning_rate"]["adam"]["exp_avg"]}
+
+
+def test_every_metric_is_written_for_every_iteration(tmp_path: Path) -> None:
+    run = small(Counter, tmp_path / "run")
+    rows = lines(run, "metrics.jsonl")
+    expected = {f"{group}/{name}" for group, names in METRICS.items() for name in names.split()}
+    assert [row["step"] for row in rows] == list(range(64, 1281, 64))
+    for row in rows:
+        assert set(row) == expected | {"step"}
+    assert rows[-1]["progress/epochs"] == 40
+    assert rows[-1]["progress/optimizer_steps"] == 80
+    assert rows[-1]["progress/episodes"] == sum(row["rollout/episodes"] for row in rows)
+
+
+def test_metrics_without_a_value_are_absent(tmp_path: Path) -> None:
+    run = small(Counter, tmp_path / "run", total_steps=64, env_args={"length": 1000})
+    (row,) = lines(run, "metrics.jsonl")
+    assert "rollout/episode_return_mean" not in row
+    assert "recent/return_mean" not in row
+    assert row["rollout/episodes"] == 0
+
+
+def test_the_directory_holds_identity_settings_journal_and_checkpoints(tmp_path: Path) -> None:
+    run = small("CartPole-v1", tmp_path / "run")
+    identity = json.loads((run.path / "run.json").read_text())
+    assert {"id", "parent", "problem", "created"} == set(identity)
+    assert Run.open(run.path).config == run.config
+    assert [entry["event"] for entry in lines(run, "journal.jsonl")] == ["start", "finish"]
+    assert run.checkpoint("last").step == 1280
+    assert run.summary()["state"] == "finished"
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", Choices, "FrozenLake-v1"])
+def test_the_same_seed_gives_bit_identical_weights_after_20_iterations(
+    env: Any, tmp_path: Path
+) -> None:
+    settings = {"normalize_observations": env == "Pendulum-v1", "hidden": [16]}
+    one, two = (small(env, tmp_path / name, policy=settings) for name in "ab")
+    other = small(env, tmp_path / "c", policy=settings, seed=2)
+    assert lines(one, "metrics.jsonl")[-1]["progress/iterations"] == 20
+    for name, values in weights(one).items():
+        assert np.array_equal(values, weights(two)[name]), name
+    assert not np.array_equal(
+        weights(one)["head.linear.weight"], weights(other)["head.linear.weight"]
+    )
+
+
+def test_two_processes_give_bit_identical_weights(tmp_path: Path) -> None:
+    here = small("CartPole-v1", tmp_path / "a")
+    script = (
+        f"import surefoot; surefoot.train('CartPole-v1', out={str(tmp_path / 'b')!r}, **{SMALL!r})"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL)
+    there = weights(Run.open(tmp_path / "b"))
+    for name, values in weights(here).items():
+        assert np.array_equal(values, there[name]), name
+
+
+def test_training_leaves_the_callers_threads_and_generators_alone(tmp_path: Path) -> None:
+    torch.set_num_threads(2)
+    before, random = torch.get_rng_state(), str(np.random.get_state())  # noqa: NPY002
+    small("CartPole-v1", tmp_path / "run", total_steps=64)
+    assert torch.get_num_threads() == 2
+    assert torch.equal(torch.get_rng_state(), before)
+    assert str(np.random.get_state()) == random  # noqa: NPY002
+    torch.set_num_threads(1)
+
+
+def test_evaluation_repeats_and_another_seed_differs(tmp_path: Path) -> None:
+    run = small("CartPole-v1", tmp_path / "run")
+    first, again, other = (run.evaluate(6, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first.returns != other.returns
+    assert len(first.episodes) == 6
+    assert first.return_mean == pytest.approx(np.mean(first.returns))
+    assert first.summary()["return_std"] == pytest.approx(np.std(first.returns))
+    assert run.evaluate(6, deterministic=False).returns != run.evaluate(6).returns
+    assert first.success_rate is None
+
+
+def test_evaluation_reports_success_and_plays_each_row_its_share(tmp_path: Path) -> None:
+    run = small(Counter, tmp_path / "run", env_args={"length": 5})
+    result = run.evaluate(episodes=21)
+    assert len(result.episodes) == 21
+    assert result.success_rate == 1.0
+    assert result.summary()["length_mean"] == 5
+
+
+def test_a_policy_loads_without_its_environment(tmp_path: Path) -> None:
+    run = small(lambda: Counter(5), tmp_path / "run")
+    assert run.config.env.startswith("<")
+    policy = surefoot.load(run.path)
+    assert policy.act(np.zeros(2)) in (0, 1)
+    assert policy.act(np.zeros((3, 2))).shape == (3,)
+    with pytest.raises(RunError, match=r"cannot be imported; use surefoot.Run.open"):
+        Run.open(run.path).evaluate(1)
+    assert Run.open(run.path, env=lambda: Counter(5)).evaluate(2).return_mean == 15.0
+    assert run.evaluate(2).return_mean == 15.0
+
+
+def test_an_importable_factory_is_stored_by_name(tmp_path: Path) -> None:
+    run = small(Choices, tmp_path / "run")
+    assert run.config.env == "tests.toys:Choices"
+    assert Run.open(run.path).evaluate(2).length_mean == 6
+
+
+def test_a_whole_config_is_used_as_it_is(tmp_path: Path) -> None:
+    config = surefoot.Config(total_steps=64, envs=2, ppo=surefoot.PPOConfig(horizon=32))
+    run = surefoot.train("CartPole-v1", config, out=tmp_path / "run")
+    assert run.config == config.model_copy(update={"env": "CartPole-v1"})
+    with pytest.raises(ConfigError, match="not both"):
+        surefoot.train("CartPole-v1", config, seed=3)
+
+
+def test_an_existing_directory_is_never_overwritten(tmp_path: Path) -> None:
+    run = small("CartPole-v1", tmp_path / "run", total_steps=64)
+    before = (run.path / "run.json").read_text()
+    with pytest.raises(RunError, match=r"holds a run and is never overwritten; choose another"):
+        small("CartPole-v1", tmp_path / "run")
+    assert (run.path / "run.json").read_text() == before
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("x")
+    with pytest.raises(RunError, match="exists and is not empty"):
+        small("CartPole-v1", tmp_path / "other")
+
+
+def test_a_wrong_setting_leaves_no_directory_behind(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        small("CartPole-v1", tmp_path / "run", ppo={"minibatch_size": 10**6})
+    with pytest.raises(ConfigError, match="only primes"):
+        small(
+            "CartPole-v1", tmp_path / "run", total_steps=64, policy={"normalize_observations": True}
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_stop_at_ends_a_run_when_the_recent_episodes_reach_the_score(tmp_path: Path) -> None:
+    settings = {"stop_at": 15.0, "recent_episodes": 10, "total_steps": 10**6}
+    run = small(Counter, tmp_path / "run", **settings)
+    rows = lines(run, "metrics.jsonl")
+    assert rows[-1]["step"] < 1000
+    assert "stop_at" in lines(run, "journal.jsonl")[-1]["reason"]
+
+
+def test_max_hours_ends_a_run_that_could_go_on(tmp_path: Path) -> None:
+    run = small("CartPole-v1", tmp_path / "run", max_hours=1e-9, total_steps=10**6)
+    assert len(lines(run, "metrics.jsonl")) == 1
+    assert run.summary()["state"] == "interrupted"
+    assert run.checkpoint("last").step == 64
+
+
+def test_best_is_the_highest_recent_return_and_of_equals_the_last(tmp_path: Path) -> None:
+    run = small("CartPole-v1", tmp_path / "run", total_steps=6400, recent_episodes=5)
+    rows = lines(run, "metrics.jsonl")
+    scored = [
+        (row["recent/return_mean"], row["step"]) for row in rows if row["progress/episodes"] >= 5
+    ]
+    best = run.checkpoint("best")
+    assert (best.score, best.step) == max(scored)
+    assert run.checkpoint("last").step == rows[-1]["step"]
+    assert len(run.checkpoints) <= 2
+    with pytest.raises(RunError, match="there are best, last"):
+        run.checkpoint("7")
+
+
+def test_a_fault_of_the_environment_keeps_what_was_learned(tmp_path: Path) -> None:
+    class Breaks(Counter):
+        life = 0
+
+        def step(self, action: Any) -> Any:
+            self.life += 1
+            if self.life == 100:
+                raise RuntimeError("boom")
+            return super().step(action)
+
+    with pytest.raises(EnvError, match=r"row 0, episode 19, step 4: .*boom"):
+        small(Breaks, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    assert run.checkpoint("last").step == 384
+    assert run.load().act(np.zeros(2)) in (0, 1)
+    assert lines(run, "journal.jsonl")[-1]["event"] == "fault"
+    assert run.summary()["state"] == "interrupted"
+
+
+def test_non_finite_learning_leaves_evidence_and_no_bad_checkpoint(tmp_path: Path) -> None:
+    ppo = {**SMALL["ppo"], "learning_rate": 1e30, "max_grad_norm": None}
+    with pytest.raises(NonFiniteError, match=r"iteration 1, epoch (.|\n)*faults/step_"):
+        small("CartPole-v1", tmp_path / "run", ppo=ppo)
+    run = Run.open(tmp_path / "run")
+    (fault,) = (run.path / "faults").iterdir()
+    assert {file.name for file in fault.iterdir()} == {
+        "arrays.safetensors",
+        "facts.json",
+        "config.yaml",
+    }
+    assert run.checkpoints == []
+
+
+def test_a_second_process_cannot_have_the_same_run(tmp_path: Path) -> None:
+    run = small("CartPole-v1", tmp_path / "run", total_steps=64)
+    with run.lock():
+        assert run.summary()["state"] == "running"
+        with pytest.raises(RunError, match="in use by another process"), run.lock():
+            pass
+
+
+def test_a_signal_ends_the_run_after_the_iteration_and_saves_it(tmp_path: Path) -> None:
+    class Signals(Counter):
+        lives = 0
+
+        def step(self, action: Any) -> Any:
+            Signals.lives += 1
+            if Signals.lives == 160:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().step(action)
+
+    with pytest.raises(Interrupted) as caught:
+        small(Signals, tmp_path / "run")
+    assert caught.value.signal == 15
+    assert caught.value.run.checkpoint("last").step == 192
+    assert caught.value.run.summary()["state"] == "interrupted"
+
+
+def test_runs_are_found_below_a_directory(tmp_path: Path) -> None:
+    small("CartPole-v1", tmp_path / "x" / "one", total_steps=64)
+    small(Counter, tmp_path / "two", total_steps=64)
+    assert [run.path.name for run in runs(tmp_path)] == ["one", "two"]
