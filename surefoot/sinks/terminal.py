@@ -51,7 +51,8 @@ def sections(metrics: Metrics, recent: int, elapsed: float) -> dict[str, dict[st
         f"recent {recent} episodes": {
             "mean_ep_len": show("recent/length_mean", ".1f"),
             "mean_ep_return": show("recent/return_mean", ".2f"),
-            f"success ({counted})": show("recent/success_rate", ".3f"),
+            "success_rate": show("recent/success_rate", ".3f"),
+            "  which counts": counted,
         },
         "trainer": {
             "episodes_count": show("progress/episodes", ",.0f"),
@@ -125,6 +126,7 @@ class LivePanel:
 
     def _show(self, metrics: Metrics) -> None:
         elapsed = time.monotonic() - self._started
+        width = self._live.console.width
         done, total = metrics["progress/steps"], metrics["progress/total_steps"]
         left = elapsed * max(0.0, total - done) / max(done, 1.0)
         bar = Table.grid(padding=(0, 1), expand=True)
@@ -135,18 +137,18 @@ class LivePanel:
             ProgressBar(total=total, completed=min(done, total)),
             Text(f"{percent:4.0%}  {duration(elapsed)} gone, {duration(left)} left"),
         )
-        columns = Table.grid(padding=(0, 3), expand=True)
+        columns = Table.grid(padding=(0, 3 if width >= 100 else 1), expand=True)
         cells = []
         for title, fields in sections(metrics, self._recent, elapsed).items():
             columns.add_column(ratio=1)
             grid = Table.grid(padding=(0, 1), expand=True)
             grid.add_column(no_wrap=True, style="dim")
-            grid.add_column(no_wrap=True, justify="right")
+            grid.add_column(no_wrap=True, justify="right", min_width=max(map(len, fields.values())))
             for name, value in fields.items():
                 grid.add_row(name, value)
             cells.append(Group(Text(title, style="bold"), grid))
         columns.add_row(*cells)
-        panel = Panel(Group(bar, Text(), columns), title=Text(self._title), width=110)
+        panel = Panel(Group(bar, Text(), columns), title=Text(self._title), width=min(110, width))
         self._live.update(panel, refresh=True)
         self._shown = time.monotonic()
 

@@ -57,9 +57,9 @@ def test_blocks_come_at_a_readable_rate_and_the_last_always(
 
 def test_success_is_labelled_by_what_it_counts() -> None:
     reported = sections(METRICS, 100, 0.0)["recent 100 episodes"]
-    assert reported["success (is_success)"] == "0.500"
+    assert (reported["success_rate"], reported["  which counts"]) == ("0.500", "is_success")
     inferred = sections({**METRICS, "recent/success_reported": 0.0}, 100, 0.0)
-    assert "success (terminated)" in inferred["recent 100 episodes"]
+    assert inferred["recent 100 episodes"]["  which counts"] == "terminated"
 
 
 def test_the_live_panel_shows_progress_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
