@@ -65,14 +65,13 @@ def main() -> None:
             with redirect_stdout(io.StringIO()):
                 speeds[name].append(contestant())
     print(f"CartPole-v1, {ENVS} environments × {HORIZON}, minibatch {MINIBATCH}, {EPOCHS} epochs")
-    print(
-        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}"
-    )
+    print(f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}")
     mine = statistics.median(speeds["surefoot"])
     for name, values in speeds.items():
         middle = statistics.median(values)
         spread = f"{min(values):,.0f} to {max(values):,.0f}"
-        print(f"  {name:<30}{middle:8,.0f} steps/s  ({spread})   surefoot is {mine / middle:.2f} ×")
+        ratio = f"surefoot is {mine / middle:.2f} ×"
+        print(f"  {name:<30}{middle:8,.0f} steps/s  ({spread})   {ratio}")
 
 
 if __name__ == "__main__":

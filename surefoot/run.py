@@ -43,8 +43,11 @@ class Run:
         self._env = env
 
     @classmethod
-    def create(cls, path: Path, config: Config, env: Callable[..., Any] | None = None) -> Run:
-        """Start a directory of its own; one that holds anything is never overwritten."""
+    def create(
+        cls, path: Path | None, config: Config, env: Callable[..., Any] | None = None
+    ) -> Run:
+        """Start a directory, a new one if none is named; none is ever overwritten."""
+        path = path or _fresh_directory(config)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             what = "holds a run" if (path / "run.json").is_file() else "exists and is not empty"
             raise RunError(
@@ -78,8 +81,12 @@ class Run:
             raise RunError(f"{path / 'config.yaml'} cannot be used: {error}") from None
 
     @property
+    def checkpoints_directory(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
     def checkpoints(self) -> list[Checkpoint]:
-        return checkpoint.listed(self.path / "checkpoints")
+        return checkpoint.listed(self.checkpoints_directory)
 
     def checkpoint(self, which: str = "best") -> Checkpoint:
         """Find the `best` (else the last), the `last`, or the one of a step."""
@@ -96,13 +103,6 @@ class Run:
                 return found
         steps = ", ".join(str(c.step) for c in there)
         raise RunError(f"no checkpoint {which!r} in {self.path}; there are best, last, {steps}")
-
-    def save(self, step: int, state: State, score: float | None) -> Checkpoint:
-        return checkpoint.write(self.path / "checkpoints", step, state, score)
-
-    def drop(self, old: Checkpoint) -> None:
-        """Delete a checkpoint that a better one has replaced."""
-        checkpoint.delete(old.path)
 
     def save_fault(self, step: int, evidence: State) -> Path:
         """Keep what led to a fault: arrays, figures and the settings."""
@@ -222,6 +222,21 @@ def runs(directory: Path) -> list[Run]:
         except SurefootError:
             continue
     return opened
+
+
+def _fresh_directory(config: Config) -> Path:
+    """Make a directory named after the environment, seed and time."""
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in config.env.split(":")[-1])
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    base = Path("runs") / f"{name.strip('_')}-seed{config.seed}-{stamp}"
+    candidates = [base, *(base.with_name(f"{base.name}-{n}") for n in range(2, 1000))]
+    for path in candidates:
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return path
+    raise RunError(f"there are too many runs named {base}")
 
 
 def _locked(file: TextIO, kind: int) -> bool:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,9 @@ import torch
 
 from surefoot.collect.build import build_collector
 from surefoot.config import Config, resolve
+from surefoot.core import signals
 from surefoot.core.episodes import RecentEpisodes
-from surefoot.core.errors import ConfigError, EnvError, NonFiniteError, RunError
+from surefoot.core.errors import ConfigError, EnvError, NonFiniteError
 from surefoot.core.metrics import Metrics, mean, prefixed, present
 from surefoot.core.progress import Progress
 from surefoot.core.protocols import Collector, Learner, Sink, State
@@ -28,7 +27,7 @@ from surefoot.run import Run
 from surefoot.sinks.fanout import FanOut
 from surefoot.sinks.jsonl import JsonLines
 from surefoot.sinks.terminal import terminal
-from surefoot.store.checkpoint import Checkpoint
+from surefoot.store.retention import Keeper
 
 BEST_WRITES = 20
 """How many times per run, at most, a new best is written to disk before the end."""
@@ -80,8 +79,7 @@ def _train(config: Config, env: str | Callable[..., Any], out: Path | None) -> R
     collector = build_collector(config, factory(env, config.env_args))
     try:
         learner = build_learner(config, collector.spec)
-        path = out or _fresh_directory(config)
-        run = Run.create(path, config, None if isinstance(env, str) else env)
+        run = Run.create(out, config, None if isinstance(env, str) else env)
         title = f"surefoot · {config.env} · {config.algo} · seed {config.seed} · {run.path}"
         with run.lock():
             sink = FanOut([JsonLines(run.path), terminal(title, config.recent_episodes)])
@@ -112,8 +110,9 @@ def _train(config: Config, env: str | Callable[..., Any], out: Path | None) -> R
 
 def fit(parts: Parts) -> Ending:
     """Collect, update, report, save: until the budget is spent or something says stop."""
-    keeper = Keeper(parts)
-    with _signals() as caught:
+    keeper = Keeper(parts.run.checkpoints_directory)
+    write_every = max(1, parts.config.total_steps // BEST_WRITES)
+    with signals.held() as caught:
         try:
             while True:
                 begun = time.perf_counter()
@@ -126,12 +125,15 @@ def fit(parts: Parts) -> Ending:
                 parts.recent.add(rollout.episodes)
                 times = {"collect": collected - begun, "update": updated - collected}
                 parts.sink.write(parts.progress.steps, report(parts, rollout, update, times))
-                keeper.offer(before)
+                keeper.offer(parts.progress.steps, parts.recent.score, parts.state)
+                if parts.progress.due(write_every, before):
+                    keeper.save_best()
                 if ending := _ending(parts, caught):
-                    keeper.save_last()
+                    keeper.save_last(parts.progress.steps, parts.recent.score, parts.state)
                     return ending
         except EnvError:
-            keeper.save_last()
+            # Playing failed, not learning: the learner is as the last iteration left it.
+            keeper.save_last(parts.progress.steps, parts.recent.score, parts.state)
             raise
         except NonFiniteError as error:
             path = parts.run.save_fault(parts.progress.steps, error.evidence)
@@ -170,7 +172,7 @@ class Ending:
     signal: dict[str, int] = field(default_factory=dict)
 
 
-class Interrupted(Exception):
+class Interrupted(KeyboardInterrupt):
     """A signal ended training; the run is saved."""
 
     def __init__(self, signal: int, run: Run) -> None:
@@ -192,63 +194,6 @@ def _ending(parts: Parts, caught: list[int]) -> Ending | None:
     return None
 
 
-class Keeper:
-    """Keeps the best state of a run, in memory and now and then on disk, and the last one."""
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._every = max(1, parts.config.total_steps // BEST_WRITES)
-        self._score = float("-inf")
-        self._unsaved: tuple[int, State] | None = None
-        self._saved: Checkpoint | None = None
-
-    def offer(self, before: Progress) -> None:
-        """Take the state if its recent return is the best so far; of equals the later one."""
-        parts = self._parts
-        if parts.recent.score is not None and parts.recent.score >= self._score:
-            self._score = parts.recent.score
-            self._unsaved = (parts.progress.steps, parts.state())
-        if parts.progress.due(self._every, before):
-            self.save_best()
-
-    def save_best(self) -> None:
-        """Write the best state if it is not on disk yet; it replaces the one before."""
-        if self._unsaved is not None:
-            step, state = self._unsaved
-            old, self._saved = self._saved, self._parts.run.save(step, state, self._score)
-            self._unsaved = None
-            if old is not None:
-                self._parts.run.drop(old)
-
-    def save_last(self) -> None:
-        """Write the state after the last iteration, unless there was none or it is saved."""
-        parts = self._parts
-        self.save_best()
-        saved = self._saved.step if self._saved is not None else 0
-        if parts.progress.steps > saved:
-            parts.run.save(parts.progress.steps, parts.state(), parts.recent.score)
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM for the end of the iteration; a second one acts at once."""
-    caught: list[int] = []
-
-    def handle(number: int, _: Any) -> None:
-        if caught:
-            raise KeyboardInterrupt
-        caught.append(number)
-
-    handlers = {}
-    if threading.current_thread() is threading.main_thread():
-        handlers = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield caught
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
@@ -257,18 +202,3 @@ def _threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _fresh_directory(config: Config) -> Path:
-    """Make a directory named after the environment, seed and time."""
-    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in config.env.split(":")[-1])
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    base = Path("runs") / f"{name.strip('_')}-seed{config.seed}-{stamp}"
-    candidates = [base, *(base.with_name(f"{base.name}-{n}") for n in range(2, 1000))]
-    for path in candidates:
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return path
-    raise RunError(f"there are too many runs named {base}")

@@ -155,6 +155,14 @@ def test_an_environments_own_exception_keeps_its_traceback(surefoot, tmp_path: P
     assert surefoot("check-env", "breaks.py:Breaks").code == 1
 
 
+def test_rendering_shows_one_environment(surefoot, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    short = ["--env-args", "max_episode_steps=5", "--out", "run"]
+    assert surefoot("train", "CartPole-v1", *QUICK, *short).code == 0
+    shown = surefoot("eval", "run", "--render", "--episodes", 2)
+    assert (shown.code, "2 episodes" in shown.out) == (0, True)
+
+
 def test_help_names_every_option_with_its_docstring(surefoot) -> None:  # type: ignore[no-untyped-def]
     overview = surefoot("--help").out
     for command in ("train", "eval", "config", "runs", "check-env"):
