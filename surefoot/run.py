@@ -22,7 +22,7 @@ from surefoot.core import tree
 from surefoot.core.errors import ConfigError, RunError, SurefootError
 from surefoot.core.protocols import State
 from surefoot.core.spec import Spec, differences
-from surefoot.envs.make import Factory, factory, make_vector, rows_of
+from surefoot.envs.make import Factory, factory, make_some
 from surefoot.evaluate import Evaluation, play
 from surefoot.policy.actor import Greedy, PolicyActor, Sample
 from surefoot.policy.agent import Agent
@@ -147,8 +147,7 @@ class Run:
         found = self.checkpoint(checkpoint)
         agent = self._load(found)
         make = self.factory({"render_mode": "human"} if render else {})
-        rows = rows_of(make, 1 if render else min(episodes, EVALUATION_ROWS))
-        env = make_vector(make, rows)
+        env = make_some(make, 1 if render else min(episodes, EVALUATION_ROWS))
         try:
             if different := differences(agent.spec, env.spec):
                 raise RunError(f"{make.name} is not what was trained on: {'; '.join(different)}")

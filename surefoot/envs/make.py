@@ -62,14 +62,23 @@ def factory(env: str | Callable[..., Any], arguments: Mapping[str, Any] | None =
 
 
 def make_vector(make: Factory, rows: int) -> VectorEnv:
-    """Build the environments and lay them out as rows."""
+    """Build the environments and lay them out as exactly this many rows."""
     first = make()
+    if isinstance(first, GymnasiumVectorEnv) and first.num_envs != rows:
+        raise ConfigError(
+            f"envs={rows}, but {make.name} makes a vector of {first.num_envs} environments; "
+            f"set envs to {first.num_envs}"
+        )
+    return _laid_out(make, first, rows)
+
+
+def make_some(make: Factory, rows: int) -> VectorEnv:
+    """Build this many rows, or as many as a vector environment has."""
+    return _laid_out(make, make(), rows)
+
+
+def _laid_out(make: Factory, first: Any, rows: int) -> VectorEnv:
     if isinstance(first, GymnasiumVectorEnv):
-        if first.num_envs != rows:
-            raise ConfigError(
-                f"envs={rows}, but {make.name} makes a vector of {first.num_envs} environments; "
-                f"set envs to {first.num_envs}"
-            )
         return NativeVector(make.name, first)
     envs = [first, *(make() for _ in range(rows - 1))]
     for row, env in enumerate(envs):
@@ -77,14 +86,6 @@ def make_vector(make: Factory, rows: int) -> VectorEnv:
         if spaces != (first.observation_space, first.action_space):
             raise ConfigError(f"{make.name} made different spaces for row 0 and row {row}")
     return GymnasiumVector(make.name, envs)
-
-
-def rows_of(make: Factory, wanted: int) -> int:
-    """Return how many rows to ask for: as many as wanted, or what a vector environment has."""
-    env = make()
-    rows = env.num_envs if isinstance(env, GymnasiumVectorEnv) else wanted
-    env.close()
-    return int(rows)
 
 
 def name_of(function: Callable[..., Any]) -> str:
