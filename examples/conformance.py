@@ -133,8 +133,8 @@ def learn(probe: Probe) -> tuple[dict[float, float], dict[float, int]]:
         progress = progress.after(rollout, learner.update(rollout, progress))
     states = list(probe.values)
     with torch.no_grad():
-        features = learner.policy.features(torch.tensor([[state] for state in states]))
-        distribution, values = learner.policy(features)
+        obs = learner.policy.prepare(torch.tensor([[state] for state in states]))
+        distribution, values = learner.policy(obs)
     values = dict(zip(states, values.tolist(), strict=True))
     actions = dict(zip(states, distribution.mode().tolist(), strict=True))
     return values, {state: actions[state] for state in probe.actions}

@@ -154,7 +154,7 @@ class PPOConfig(Model):
     """Passes over the experience per update."""
     learning_rate: Rate = Constant(value=3e-4)
     """Step size: 3e-4, linear:1e-3:0, cosine:1e-3:0, or adaptive:3e-4:0.01 (start, target KL)."""
-    value_learning_rate: Rate | None = None
+    value_learning_rate: Schedule | None = None
     """Learning rate of an optimizer for the critic alone; none: one optimizer for both."""
     gamma: Fraction = 0.99
     """Discount per step."""

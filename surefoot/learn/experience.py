@@ -48,7 +48,8 @@ class Experience:
 class Samples:
     """Steps out of their order in time; every tensor is [B, …]."""
 
-    features: Tensor
+    obs: Tree
+    """Prepared by the policy as it is in this update."""
     action: Tree
     log_prob: Tensor
     """Of the action under the policy that chose it."""

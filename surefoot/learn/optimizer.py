@@ -68,4 +68,8 @@ def norm(tensors: list[Tensor]) -> Tensor:
 
 
 def _gradients(parameters: dict[str, nn.Parameter]) -> list[Tensor]:
-    return [p.grad for p in parameters.values() if p.grad is not None]
+    gradients = [p.grad for p in parameters.values()]
+    missing = [name for name, p in parameters.items() if p.grad is None]
+    if missing:
+        raise ValueError(f"the loss does not depend on {missing[0]}")
+    return gradients  # type: ignore[return-value]

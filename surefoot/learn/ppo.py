@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -20,8 +20,9 @@ from surefoot.core.rollout import Rollout
 from surefoot.core.tree import Tree
 from surefoot.learn.experience import Experience, Samples, minibatches
 from surefoot.learn.optimizer import Optimizer, norm
+from surefoot.learn.rates import follow
 from surefoot.learn.rewards import Rewards
-from surefoot.maths import losses, schedules
+from surefoot.maths import losses
 from surefoot.maths.gae import gae
 from surefoot.policy.actor import CHUNK, PolicyActor, Sample
 from surefoot.policy.actor_critic import ActorCritic
@@ -34,24 +35,27 @@ TERMS = (*OBJECTIVE, *WATCHED)
 NORMS = ("policy", "value")
 """Gradient norms a minibatch step measures, after the terms."""
 
-
 ADVANTAGES = {
     "minibatch": (losses.unchanged, losses.normalized),
     "rollout": (losses.normalized, losses.unchanged),
     "off": (losses.unchanged, losses.unchanged),
 }
 """What to do to the advantages of all experience, and of each minibatch."""
-ValueLoss: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""From values, values before the update, and targets to losses, [B] each."""
+ValueLoss: TypeAlias = Callable[[Tensor, Tensor, Tensor, float], Tensor]
+"""From values, values before the update, targets and the clip range to losses, [B] each."""
 
 
 @dataclass(frozen=True)
 class Knobs:
-    """The scheduled settings at one point of the run."""
+    """The scheduled settings of one update, as it uses and reports them."""
 
     clip_range: float
     entropy_coefficient: float
-    value_loss: ValueLoss
+    value_clip_range: float
+    """Infinite where values are not clipped."""
+
+    def metrics(self) -> Metrics:
+        return {name: value for name, value in vars(self).items() if math.isfinite(value)}
 
 
 class PPO:
@@ -74,6 +78,9 @@ class PPO:
         self._seed = seed
         self._device = next(policy.parameters()).device
         self._normalize_all, self._normalize_batch = ADVANTAGES[config.advantages]
+        self._clip_range = follow(config.clip_range)
+        self._entropy_coefficient = follow(config.entropy_coefficient)
+        self._value_clip_range, self._value_loss = _value_clipping(config)
 
     def actor(self) -> PolicyActor:
         return PolicyActor(self.policy, Sample())
@@ -88,17 +95,21 @@ class PPO:
             return {}
         self._experience.add(rollout)
         samples = Samples.join([self._estimate(rollout) for rollout in self._experience.rollouts])
-        settings = self._settings(progress.fraction)
+        knobs = self._knobs(progress.fraction)
+        rates = {name: o.rate.at(progress.fraction) for name, o in self._optimizers.items()}
         before = {name: p.detach().clone() for name, p in self.policy.named_parameters()}
-        rows, epochs = self._improve(samples, progress)
-        self._require_finite(rows, samples, before, progress)
-        self._absorb(rollout)
-        return {
+        advantage = self._normalize_all(samples.advantage, samples.weight)
+        dealt = replace(samples, advantage=advantage)
+        rows, epochs = self._improve(dealt, knobs, progress)
+        metrics = {
             **self._measured(rows, epochs),
-            **settings,
+            **prefixed("ppo", {**rates, **knobs.metrics()}),
             **_critic_metrics(samples),
             **self._network_metrics(before),
         }
+        self._require_finite(rows, metrics, dealt, before, progress)
+        self._absorb(rollout)
+        return metrics
 
     def state(self) -> State:
         return {
@@ -118,12 +129,15 @@ class PPO:
     @torch.no_grad()
     def _estimate(self, rollout: Rollout) -> Samples:
         """Estimate advantages and targets by the critic as it is now."""
-        features, values = self._features_and_values(rollout.obs)
+        if rollout.log_prob is None:
+            raise ValueError("PPO needs log-probabilities, but the actor of this rollout gave none")
+        prepared, flat_values = self._prepared_and_values(rollout.obs, axes=2)
+        values = flat_values.reshape(rollout.horizon + 1, -1)
         flags = (rollout.terminated, rollout.ended, rollout.valid)
         terminated, ended, valid = (to_tensors(flag, self._device) for flag in flags)
         next_values = values[1:].clone()
-        if len(tree.leaves(rollout.final_obs)[0]):
-            _, final_values = self._features_and_values(rollout.final_obs)
+        if rollout.ended.any():
+            _, final_values = self._prepared_and_values(rollout.final_obs, axes=1)
             next_values[ended] = final_values[to_tensors(rollout.final_index, self._device)[ended]]
         advantage, target = gae(
             self._rewards.of(rollout).to(self._device),
@@ -134,9 +148,8 @@ class PPO:
             self._config.gamma,
             self._config.gae_lambda,
         )
-        assert rollout.log_prob is not None, "PPO needs the behaviour policy's log-probabilities"
         return Samples(
-            features=features[:-1][valid],
+            obs=tree.index(prepared, valid.reshape(-1).nonzero().squeeze(-1)),
             action=tree.index(to_tensors(rollout.action, self._device), valid),
             log_prob=to_tensors(rollout.log_prob, self._device)[valid],
             value=values[:-1][valid],
@@ -145,20 +158,20 @@ class PPO:
             weight=torch.ones(rollout.steps, device=self._device),
         )
 
-    def _features_and_values(self, obs: Tree) -> tuple[Tensor, Tensor]:
-        """Pass […, *shape] observations through the critic in chunks."""
-        features = self.policy.features(to_tensors(obs, self._device))
-        flat = features.reshape(-1, features.shape[-1])
-        values = torch.cat([self.policy.value(chunk) for chunk in torch.split(flat, CHUNK)])
-        return features, values.reshape(features.shape[:-1])
+    def _prepared_and_values(self, obs: Tree, axes: int) -> tuple[Tree, Tensor]:
+        """Prepare and value observations with this many leading axes, in chunks; both come back
+        with one leading axis."""
+        flat = tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[axes:]), obs)
+        count = len(tree.leaves(flat)[0])
+        chunks = [tree.index(flat, slice(start, start + CHUNK)) for start in range(0, count, CHUNK)]
+        parts = [self.policy.prepare(to_tensors(chunk, self._device)) for chunk in chunks]
+        values = torch.cat([self.policy.value(part) for part in parts])
+        return tree.map(lambda *leaves: torch.cat(leaves), *parts), values
 
-    def _improve(self, samples: Samples, progress: Progress) -> tuple[Tensor, int]:
+    def _improve(self, samples: Samples, knobs: Knobs, progress: Progress) -> tuple[Tensor, int]:
         """Take all optimizer steps; return what each measured [steps, 1 + terms + norms], the
         first column being its number of samples, and how many epochs there were."""
         config = self._config
-        knobs = self._knobs(progress.fraction)
-        advantage = self._normalize_all(samples.advantage, samples.weight)
-        samples = replace(samples, advantage=advantage)
         rows: list[Tensor] = []
         for epoch in range(config.epochs):
             first = len(rows)
@@ -200,12 +213,12 @@ class PPO:
 
     def _terms(self, batch: Samples, advantage: Tensor, knobs: Knobs) -> tuple[Tensor, Tensor]:
         """Return each sample's terms, [terms, B]: of the objective, and those only watched."""
-        distribution, value = self.policy(batch.features)
+        distribution, value = self.policy(batch.obs)
         log_ratio = distribution.log_prob(batch.action) - batch.log_prob
         ratio = log_ratio.exp()
         objective = [
             losses.policy_loss(ratio, advantage, knobs.clip_range),
-            knobs.value_loss(value, batch.value, batch.target),
+            self._value_loss(value, batch.value, batch.target, knobs.value_clip_range),
             distribution.entropy(),
         ]
         with torch.no_grad():
@@ -218,15 +231,10 @@ class PPO:
         return torch.stack(objective), torch.stack(watched)
 
     def _knobs(self, fraction: float) -> Knobs:
-        config = self._config
-        value_loss: ValueLoss = lambda value, _, target: losses.value_loss(value, target)  # noqa: E731
-        if config.value_clip_range is not None:
-            value_clip = schedules.at(config.value_clip_range, fraction)
-            value_loss = partial(losses.clipped_value_loss, clip_range=value_clip)
         return Knobs(
-            clip_range=schedules.at(config.clip_range, fraction),
-            entropy_coefficient=schedules.at(config.entropy_coefficient, fraction),
-            value_loss=value_loss,
+            clip_range=self._clip_range(fraction),
+            entropy_coefficient=self._entropy_coefficient(fraction),
+            value_clip_range=self._value_clip_range(fraction),
         )
 
     def _absorb(self, rollout: Rollout) -> None:
@@ -235,17 +243,23 @@ class PPO:
         self.policy.normalizer.absorb(to_tensors(seen, self._device))
 
     def _require_finite(
-        self, rows: Tensor, samples: Samples, before: dict[str, Tensor], progress: Progress
+        self,
+        rows: Tensor,
+        metrics: Metrics,
+        samples: Samples,
+        before: dict[str, Tensor],
+        progress: Progress,
     ) -> None:
         """Stop at the first optimizer step that was not finite, with all that led to it."""
-        broken = [n for n, p in self.policy.named_parameters() if not bool(p.isfinite().all())]
+        broken = [f"parameter {n}" for n, p in self.policy.named_parameters() if not _finite(p)]
+        broken += [name for name, value in metrics.items() if not math.isfinite(value)]
         where = (~rows.isfinite()).nonzero()
         if not len(where) and not broken:
             return
         names = ("samples", *TERMS, *(f"gradient norm of {name}" for name in NORMS))
         per_epoch = -(-len(samples) // self._config.minibatch_size)
         step = int(where[0, 0]) if len(where) else len(rows) - 1
-        term = names[int(where[0, 1])] if len(where) else f"parameter {broken[0]}"
+        term = names[int(where[0, 1])] if len(where) else broken[0]
         epoch, minibatch = divmod(step, per_epoch)
         dealt = minibatches(
             samples, self._config.minibatch_size, self._seed, progress.iterations, epoch
@@ -265,17 +279,6 @@ class PPO:
                 "minibatch": minibatch,
             },
         )
-
-    def _settings(self, fraction: float) -> Metrics:
-        """Report the scheduled settings of an update."""
-        config = self._config
-        rates = {name: o.rate.at(fraction) for name, o in self._optimizers.items()}
-        scheduled = {
-            name: schedules.at(schedule, fraction)
-            for name in ("clip_range", "value_clip_range", "entropy_coefficient")
-            if (schedule := getattr(config, name)) is not None
-        }
-        return prefixed("ppo", {**rates, **scheduled})
 
     def _measured(self, rows: Tensor, epochs: int) -> Metrics:
         """Summarize what the optimizer steps measured."""
@@ -303,6 +306,17 @@ class PPO:
                     kept = [moment[name] for name in parameters]
                     metrics[f"optim/{network}_{order}_moment"] = float(norm(kept))
         return metrics
+
+
+def _value_clipping(config: PPOConfig) -> tuple[Callable[[float], float], ValueLoss]:
+    """Pick the value loss and the range it takes, which is infinite for the plain one."""
+    if config.value_clip_range is None:
+        return lambda _: math.inf, losses.plain_value_loss
+    return follow(config.value_clip_range), losses.clipped_value_loss
+
+
+def _finite(tensor: Tensor) -> bool:
+    return bool(tensor.isfinite().all())
 
 
 def _means(rows: Tensor) -> Metrics:

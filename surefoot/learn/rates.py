@@ -1,12 +1,25 @@
-"""Learning rates that follow a schedule, or the KL divergence."""
+"""Settings that follow the run's progress, and learning rates that follow the KL divergence."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
-from surefoot.config import Adaptive, Constant, Cosine, Linear, Rate
+from surefoot.config import Adaptive, Constant, Cosine, Linear, Rate, Schedule
 from surefoot.core.protocols import State
 from surefoot.maths import schedules
+
+
+def follow(schedule: Schedule) -> Callable[[float], float]:
+    """Turn a schedule into a function of the share of the budget that is spent."""
+    match schedule:
+        case Constant(value=value):
+            return lambda _: value
+        case Linear(start=start, end=end):
+            return partial(schedules.linear, start, end)
+        case Cosine(start=start, end=end):
+            return partial(schedules.cosine, start, end)
 
 
 class LearningRate(Protocol):
@@ -24,11 +37,8 @@ class LearningRate(Protocol):
 class ScheduledRate:
     """Follows the run's progress alone."""
 
-    def __init__(self, schedule: Constant | Linear | Cosine) -> None:
-        self._schedule = schedule
-
-    def at(self, fraction: float) -> float:
-        return schedules.at(self._schedule, fraction)
+    def __init__(self, schedule: Schedule) -> None:
+        self.at = follow(schedule)
 
     def adapt(self, kl: float) -> None:
         """The KL does not matter."""
@@ -44,14 +54,14 @@ class AdaptiveRate:
     """Keeps the KL of an epoch near a target."""
 
     def __init__(self, schedule: Adaptive) -> None:
-        self._schedule = schedule
+        self._target = schedule.kl
         self._rate = schedule.start
 
     def at(self, fraction: float) -> float:
         return self._rate
 
     def adapt(self, kl: float) -> None:
-        self._rate = schedules.adapted(self._rate, kl, self._schedule)
+        self._rate = schedules.adapted(self._rate, kl, self._target)
 
     def state(self) -> State:
         return {"rate": self._rate}

@@ -17,6 +17,11 @@ def value_loss(value: Tensor, target: Tensor) -> Tensor:
     return (target - value).square()
 
 
+def plain_value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip_range: float) -> Tensor:
+    """Stand in for `clipped_value_loss` where any move is allowed."""
+    return value_loss(value, target)
+
+
 def clipped_value_loss(
     value: Tensor, old_value: Tensor, target: Tensor, clip_range: float
 ) -> Tensor:

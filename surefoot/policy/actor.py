@@ -90,4 +90,4 @@ class PolicyActor:
         return to_array(torch.cat(parts).reshape(rollout.reward.shape))
 
     def _distribution(self, obs: Tree) -> Distribution:
-        return self._policy.distribution(self._policy.features(to_tensors(obs, self._device)))
+        return self._policy.distribution(self._policy.prepare(to_tensors(obs, self._device)))

@@ -14,7 +14,7 @@ from surefoot.policy.normalizer import Normalizer
 class ActorCritic(nn.Module):
     """normalizer → encoder → trunk → (actor → head → distribution) and (critic → value).
 
-    `features` is all that needs no gradient, so a learner computes it once per update.
+    `prepare` is the part without gradients, so a learner does it once per update.
     """
 
     def __init__(
@@ -30,22 +30,22 @@ class ActorCritic(nn.Module):
         self.normalizer, self.encoder = normalizer, encoder
         self.trunk, self.actor, self.head, self.critic = trunk, actor, head, critic
 
-    def features(self, obs: Tree) -> Tensor:
-        """Turn a tree of […, *shape] observations into […, F] features."""
-        features: Tensor = self.encoder(self.normalizer(obs))
-        return features
+    def prepare(self, obs: Tree) -> Tree:
+        """Normalize a tree of […, *shape] observations."""
+        return self.normalizer(obs)
 
-    def forward(self, features: Tensor) -> tuple[Distribution, Tensor]:
-        """Return the distribution over actions and the values […] of […, F] features."""
-        hidden = self.trunk(features)
+    def forward(self, prepared: Tree) -> tuple[Distribution, Tensor]:
+        """Return the distributions over actions and the values […] of prepared observations."""
+        hidden = self.trunk(self.encoder(prepared))
         return self.head(self.actor(hidden)), self.critic(hidden).squeeze(-1)
 
-    def distribution(self, features: Tensor) -> Distribution:
-        distribution: Distribution = self.head(self.actor(self.trunk(features)))
+    def distribution(self, prepared: Tree) -> Distribution:
+        hidden = self.trunk(self.encoder(prepared))
+        distribution: Distribution = self.head(self.actor(hidden))
         return distribution
 
-    def value(self, features: Tensor) -> Tensor:
-        value: Tensor = self.critic(self.trunk(features)).squeeze(-1)
+    def value(self, prepared: Tree) -> Tensor:
+        value: Tensor = self.critic(self.trunk(self.encoder(prepared))).squeeze(-1)
         return value
 
     def policy_parameters(self) -> dict[str, nn.Parameter]:

@@ -29,6 +29,10 @@ class LeafNormalizer(nn.Module):
             self.register_buffer(name, value)
         self.register_buffer("deviation", torch.ones(shape, dtype=torch.float64))
 
+    @property
+    def primed(self) -> bool:
+        return bool(self.total > 0)
+
     def forward(self, values: Tensor) -> Tensor:
         return ((values - self.mean) / self.deviation).clamp(-CLIP, CLIP).float()
 
@@ -42,6 +46,8 @@ class LeafNormalizer(nn.Module):
 
 class AsIs(nn.Module):
     """Leave a leaf alone: choices, and everything when normalization is off."""
+
+    primed = True
 
     def forward(self, values: Tensor) -> Tensor:
         return values
@@ -61,7 +67,7 @@ class Normalizer(nn.Module):
     @property
     def primed(self) -> bool:
         """Say whether every part that keeps statistics has some."""
-        return all(bool(b > 0) for name, b in self.named_buffers() if name.endswith("total"))
+        return all(bool(part.primed) for part in self.parts)
 
     def forward(self, obs: Tree) -> Tree:
         scaled = (part(leaf) for part, leaf in zip(self.parts, tree.leaves(obs), strict=True))

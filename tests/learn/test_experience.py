@@ -21,13 +21,13 @@ def test_every_sample_is_dealt_once_per_epoch_in_minibatches_of_one_size(
     dealt = list(minibatches(samples(count), size, seed=0, iteration=0, epoch=0))
     assert len(dealt) == -(-count // size)
     assert {len(batch) for batch in dealt} == {size}
-    kept = torch.cat([batch.features[batch.weight == 1] for batch in dealt])
+    kept = torch.cat([batch.obs[batch.weight == 1] for batch in dealt])
     assert sorted(kept.tolist()) == list(range(count))
 
 
 def test_epochs_and_iterations_have_orders_of_their_own_that_repeat() -> None:
     def order(iteration: int, epoch: int) -> list[float]:
-        return next(minibatches(samples(50), 50, 0, iteration, epoch)).features.tolist()
+        return next(minibatches(samples(50), 50, 0, iteration, epoch)).obs.tolist()
 
     orders = [order(i, e) for i in range(2) for e in range(2)]
     assert len({tuple(o) for o in orders}) == 4

@@ -47,7 +47,7 @@ def test_log_probabilities_are_those_of_the_sampled_action_not_the_clipped_one()
     assert (np.abs(data.action) > 2).any()
     scaled = data.action.astype(np.float64) / np.exp(2.0)
     with torch.no_grad():
-        features = ppo.policy.features(torch.from_numpy(data.obs[:-1]))
+        features = ppo.policy.prepare(torch.from_numpy(data.obs[:-1]))
         mean = ppo.policy.distribution(features).mode().numpy() / np.exp(2.0)
     expected = (-0.5 * (scaled - mean) ** 2 - 2.0 - 0.5 * np.log(2 * np.pi)).sum(-1)
     np.testing.assert_allclose(data.log_prob, expected, atol=1e-5)

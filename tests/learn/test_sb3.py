@@ -91,7 +91,7 @@ def test_an_update_gives_the_same_parameters_as_stable_baselines3(
     assert rollout.ended.any() or kind == "continuous"
     peer = make_peer(ENVS[kind], ours)
     with torch.no_grad():
-        value = lambda obs: ours.policy.value(ours.policy.features(torch.from_numpy(obs))).numpy()  # noqa: E731
+        value = lambda obs: ours.policy.value(ours.policy.prepare(torch.from_numpy(obs))).numpy()  # noqa: E731
         values = value(rollout.obs)
         next_values = values[1:].copy()
         if len(rollout.final_obs):

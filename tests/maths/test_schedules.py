@@ -2,7 +2,8 @@
 
 import pytest
 
-from surefoot.config import Adaptive, Constant, Cosine, Linear, parse_schedule
+from surefoot.config import Constant, Cosine, Linear, parse_schedule
+from surefoot.learn.rates import follow
 from surefoot.maths import schedules
 
 
@@ -15,7 +16,7 @@ from surefoot.maths import schedules
     ],
 )
 def test_value_at_start_quarter_and_end(schedule: Linear, values: tuple[float, ...]) -> None:
-    got = [schedules.at(schedule, fraction) for fraction in (0, 0.25, 1)]
+    got = [follow(schedule)(fraction) for fraction in (0, 0.25, 1)]
     assert got == pytest.approx(values)
 
 
@@ -23,7 +24,7 @@ def test_value_at_start_quarter_and_end(schedule: Linear, values: tuple[float, .
 def test_adaptive_rate_falls_above_twice_and_rises_below_half_the_target(
     kl: float, expected: float
 ) -> None:
-    rate = schedules.adapted(1.5e-3, kl, Adaptive(start=1, kl=0.01))
+    rate = schedules.adapted(1.5e-3, kl, 0.01)
     assert rate == pytest.approx(expected)
 
 

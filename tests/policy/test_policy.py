@@ -74,7 +74,7 @@ def test_observations_become_features(space: object, obs: object, expected: list
         if isinstance(obs, dict)
         else torch.from_numpy(obs)
     )
-    assert policy.features(tensors).tolist() == expected
+    assert policy.encoder(policy.prepare(tensors)).tolist() == expected
 
 
 def test_images_and_unknown_actions_are_refused_clearly() -> None:
