@@ -67,7 +67,7 @@ def evaluate(words: list[str]) -> int:
     options = parse(EvalOptions, words, "eval")
     from surefoot.run import Run
 
-    result = Run.open(options.run).evaluate(
+    result = Run.open(options.run, options.env).evaluate(
         episodes=options.episodes,
         checkpoint=options.checkpoint,
         deterministic=not options.stochastic,
@@ -92,13 +92,12 @@ def runs(words: list[str]) -> int:
     from surefoot.options import RunsOptions, parse
 
     directory = parse(RunsOptions, words, "runs").directory
-    from surefoot.run import runs as find
+    from surefoot.run import summaries
 
     if not directory.is_dir():
         raise ConfigError(f"there is no directory {directory}")
     table = [["run", "environment", "steps", "best return", "state"]]
-    for run in find(directory):
-        row = run.summary()
+    for row in summaries(directory):
         best = "-" if row["best_return"] is None else f"{row['best_return']:.2f}"
         table.append([row["run"], row["environment"], f"{row['steps']:,}", best, row["state"]])
     if len(table) == 1:
@@ -117,10 +116,16 @@ def check_env(words: list[str]) -> int:
     from surefoot.options import CheckOptions, parse
 
     options = parse(CheckOptions, words, "check-env")
+    from surefoot.config import PolicyConfig
     from surefoot.envs.check import check
     from surefoot.envs.make import factory
+    from surefoot.policy.build import build_actor_critic
 
-    findings = check(factory(options.env, options.env_args), options.seed)
+    findings = check(
+        factory(options.env, options.env_args),
+        options.seed,
+        trainable=lambda spec: build_actor_critic(spec, PolicyConfig(), options.seed),
+    )
     for finding in findings:
         print(finding)
     return 1 if any(finding.level == "error" for finding in findings) else 0

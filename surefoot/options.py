@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 import tyro
 import yaml
-from pydantic import PositiveInt, ValidationError
+from pydantic import NonNegativeInt, PositiveInt, ValidationError
 from tyro.conf import Positional, arg
 from tyro.constructors import (
     ConstructorRegistry,
@@ -26,11 +26,11 @@ from surefoot.config import (
     Constant,
     Linear,
     Model,
+    build,
     explain,
     group,
     layers,
     parse_schedule,
-    resolve,
 )
 from surefoot.core.errors import ConfigError
 
@@ -64,8 +64,10 @@ class EvalOptions(Model):
     """best (by recent return; the last where there is none), last, or a step."""
     stochastic: bool = False
     """Sample actions instead of taking the most probable one."""
-    seed: int | None = None
+    seed: NonNegativeInt | None = None
     """Seed of the episodes; none: the run's."""
+    env: str | None = None
+    """Play in this environment: for runs whose own was a function that cannot be imported."""
     render: bool = False
     """Show the episodes in a window."""
     json_: Annotated[bool, arg(name="json")] = False
@@ -86,7 +88,7 @@ class CheckOptions(Model):
     """Gymnasium id, package.module:factory, or path/to/file.py:factory."""
     env_args: dict[str, Any] = {}
     """Arguments for the environment, KEY=VALUE …; values are read as YAML."""
-    seed: int = 0
+    seed: NonNegativeInt = 0
     """Seed of the episodes that are played."""
 
 
@@ -116,7 +118,7 @@ def settle(
     flags = _given(Config, options, {word.split("=")[0] for word in words})
     argument = {"env": options.env}
     sources = {**layers(options.env, options.config), "argument": argument, "flag": flags}
-    return resolve(options.env, options.config, flags), sources
+    return build(sources), sources
 
 
 def _given(model: type[Model], values: Any, words: set[str], prefix: str = "") -> dict[str, Any]:

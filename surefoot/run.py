@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 import numpy as np
 import torch
+import yaml
 from safetensors.numpy import save_file
 
 from surefoot.config import Config
@@ -37,16 +38,22 @@ EVALUATION_ROWS = 16
 class Run:
     """One training and its directory."""
 
-    def __init__(self, path: Path, config: Config, env: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self, path: Path, config: Config, env: str | Callable[..., Any] | None = None
+    ) -> None:
         self.path = path
         self.config = config
         self._env = env
 
     @classmethod
     def create(
-        cls, path: Path | None, config: Config, env: Callable[..., Any] | None = None
+        cls, path: Path | None, config: Config, env: str | Callable[..., Any] | None = None
     ) -> Run:
         """Start a directory, a new one if none is named; none is ever overwritten."""
+        try:
+            settings = config.to_yaml()
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"env_args cannot be written down: {error}") from None
         path = path or _fresh_directory(config)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             what = "holds a run" if (path / "run.json").is_file() else "exists and is not empty"
@@ -54,7 +61,10 @@ class Run:
                 f"{path} {what} and is never overwritten; choose another directory with --out, "
                 f"or look at it with `surefoot eval {path}`"
             )
-        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        try:
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot make the run directory {path}: {error}") from None
         identity = {
             "id": uuid.uuid4().hex,
             "parent": None,
@@ -66,18 +76,18 @@ class Run:
                 file.write(json.dumps(identity, indent=1) + "\n")
         except FileExistsError:
             raise RunError(f"{path} was just taken by another run; choose another") from None
-        (path / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+        (path / "config.yaml").write_text(settings, encoding="utf-8")
         return cls(path, config, env)
 
     @classmethod
-    def open(cls, path: str | Path, env: Callable[..., Any] | None = None) -> Run:
+    def open(cls, path: str | Path, env: str | Callable[..., Any] | None = None) -> Run:
         """Open a run; `env` is its environment where that is a function nobody can import."""
         path = Path(path)
         if not (path / "run.json").is_file():
             raise RunError(f"{path} is not a run directory (it has no run.json)")
         try:
             return cls(path, Config.from_yaml((path / "config.yaml").read_text("utf-8")), env)
-        except (OSError, ConfigError) as error:
+        except (OSError, ConfigError, yaml.YAMLError) as error:
             raise RunError(f"{path / 'config.yaml'} cannot be used: {error}") from None
 
     @property
@@ -142,8 +152,10 @@ class Run:
         render: bool = False,
     ) -> Evaluation:
         """Play whole episodes with a trained policy in new environments."""
-        if episodes < 1:
-            raise ConfigError(f"episodes={episodes}: play at least one")
+        if episodes < 1 or (seed is not None and seed < 0):
+            raise ConfigError(
+                f"episodes={episodes}, seed={seed}: play at least one, from seed 0 up"
+            )
         found = self.checkpoint(checkpoint)
         agent = self._load(found)
         make = self.factory({"render_mode": "human"} if render else {})
@@ -163,7 +175,8 @@ class Run:
         if self._env is None and self.config.env.startswith("<"):
             raise RunError(
                 f"the environment of {self.path} is the function {self.config.env}, which "
-                f"cannot be imported; use surefoot.Run.open(path, env=function) in Python"
+                f"cannot be imported; say where it is with --env file.py:function, or in Python "
+                f"with surefoot.Run.open(path, env=function)"
             )
         return factory(self._env or self.config.env, {**self.config.env_args, **extra})
 
@@ -211,16 +224,17 @@ def problem(config: Config) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def runs(directory: Path) -> list[Run]:
-    """Find the runs below a directory, oldest first."""
+def summaries(directory: Path) -> list[dict[str, Any]]:
+    """Summarize the runs below a directory, oldest first; one that cannot be read says why."""
     found = [path.parent for path in directory.glob("**/run.json")]
-    opened = []
+    rows = []
     for path in sorted(found, key=lambda path: (path / "run.json").stat().st_mtime):
         try:
-            opened.append(Run.open(path))
-        except SurefootError:
-            continue
-    return opened
+            rows.append(Run.open(path).summary())
+        except SurefootError as error:
+            broken = {"environment": "-", "steps": 0, "best_return": None}
+            rows.append({"run": str(path), **broken, "state": f"unreadable: {error}"})
+    return rows
 
 
 def _fresh_directory(config: Config) -> Path:

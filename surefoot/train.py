@@ -16,10 +16,10 @@ from surefoot.collect.build import build_collector
 from surefoot.config import Config, resolve
 from surefoot.core import signals
 from surefoot.core.episodes import RecentEpisodes
-from surefoot.core.errors import ConfigError, EnvError, NonFiniteError
+from surefoot.core.errors import ConfigError, NonFiniteError
 from surefoot.core.metrics import Metrics, mean, prefixed, present
 from surefoot.core.progress import Progress
-from surefoot.core.protocols import Collector, Learner, Sink, State
+from surefoot.core.protocols import Collector, Learner, Sink
 from surefoot.core.rollout import Rollout
 from surefoot.envs.make import factory, name_of
 from surefoot.learn.build import build_learner
@@ -27,7 +27,7 @@ from surefoot.run import Run
 from surefoot.sinks.fanout import FanOut
 from surefoot.sinks.jsonl import JsonLines
 from surefoot.sinks.terminal import terminal
-from surefoot.store.retention import Keeper
+from surefoot.store.retention import Boundary, Keeper
 
 BEST_WRITES = 20
 """How many times per run, at most, a new best is written to disk before the end."""
@@ -46,14 +46,16 @@ class Parts:
     recent: RecentEpisodes
     started: float = field(default_factory=time.monotonic)
 
-    def state(self) -> State:
-        return {
+    def boundary(self) -> Boundary:
+        """Take down all state as it is between two iterations: what may be saved."""
+        state = {
             "spec": self.collector.spec.state(),
             "progress": vars(self.progress),
             "recent": self.recent.state(),
             "learner": self.learner.state(),
             "collector": self.collector.state(),
         }
+        return Boundary(self.progress.steps, self.recent.score, state)
 
 
 def train(
@@ -94,8 +96,11 @@ def _train(config: Config, env: str | Callable[..., Any], out: Path | None) -> R
             )
             sink.event({"event": "start", "config": config.model_dump(mode="json")})
             try:
-                reason = fit(parts)
-                sink.event({"event": reason.event, "reason": reason.text, **reason.signal})
+                ending = fit(parts)
+                sink.event({"event": ending.event, "reason": ending.reason})
+            except Interrupted as stopped:
+                sink.event({"event": "signal", "reason": signal.Signals(stopped.signal).name})
+                raise
             except BaseException as error:
                 sink.event({"event": "fault", "error": f"{type(error).__name__}: {error}"})
                 raise
@@ -103,8 +108,6 @@ def _train(config: Config, env: str | Callable[..., Any], out: Path | None) -> R
                 sink.close()
     finally:
         collector.close()
-    if reason.signal:
-        raise Interrupted(reason.signal["signal"], run)
     return run
 
 
@@ -112,6 +115,7 @@ def fit(parts: Parts) -> Ending:
     """Collect, update, report, save: until the budget is spent or something says stop."""
     keeper = Keeper(parts.run.checkpoints_directory)
     write_every = max(1, parts.config.total_steps // BEST_WRITES)
+    boundary = parts.boundary()
     with signals.held() as caught:
         try:
             while True:
@@ -125,21 +129,28 @@ def fit(parts: Parts) -> Ending:
                 parts.recent.add(rollout.episodes)
                 times = {"collect": collected - begun, "update": updated - collected}
                 parts.sink.write(parts.progress.steps, report(parts, rollout, update, times))
-                keeper.offer(parts.progress.steps, parts.recent.score, parts.state)
+                boundary = parts.boundary()
+                keeper.offer(boundary)
                 if parts.progress.due(write_every, before):
                     keeper.save_best()
-                if ending := _ending(parts, caught):
-                    keeper.save_last(parts.progress.steps, parts.recent.score, parts.state)
+                if ending := _ending(parts):
+                    keeper.save_last(boundary)
                     return ending
-        except EnvError:
-            # Playing failed, not learning: the learner is as the last iteration left it.
-            keeper.save_last(parts.progress.steps, parts.recent.score, parts.state)
-            raise
+                if caught:
+                    keeper.save_last(boundary)
+                    raise Interrupted(caught[0], parts.run)
         except NonFiniteError as error:
+            keeper.save_last(boundary)
             path = parts.run.save_fault(parts.progress.steps, error.evidence)
             raise NonFiniteError(f"{error}\nwhat led to it is in {path}", error.evidence) from None
-        finally:
+        except Interrupted:
+            raise
+        except KeyboardInterrupt:
             keeper.save_best()
+            raise Interrupted(caught[0] if caught else signal.SIGINT, parts.run) from None
+        except BaseException:
+            keeper.save_last(boundary)
+            raise
 
 
 def report(parts: Parts, rollout: Rollout, update: Metrics, times: dict[str, float]) -> Metrics:
@@ -168,8 +179,7 @@ class Ending:
     """Why training ended."""
 
     event: str
-    text: str
-    signal: dict[str, int] = field(default_factory=dict)
+    reason: str
 
 
 class Interrupted(KeyboardInterrupt):
@@ -180,11 +190,9 @@ class Interrupted(KeyboardInterrupt):
         self.signal, self.run = signal, run
 
 
-def _ending(parts: Parts, caught: list[int]) -> Ending | None:
+def _ending(parts: Parts) -> Ending | None:
     config, score = parts.config, parts.recent.score
     hours = (time.monotonic() - parts.started) / 3600
-    if caught:
-        return Ending("signal", signal.Signals(caught[0]).name, {"signal": caught[0]})
     if config.stop_at is not None and score is not None and score >= config.stop_at:
         return Ending("finish", f"recent return {score:.2f} reached stop_at")
     if parts.progress.done:

@@ -14,7 +14,7 @@ import torch
 
 import surefoot
 from surefoot.core.errors import ConfigError, EnvError, NonFiniteError, RunError
-from surefoot.run import Run, runs
+from surefoot.run import Run, summaries
 from surefoot.store import checkpoint
 from surefoot.train import Interrupted
 from tests.toys import Choices, Counter
@@ -146,7 +146,7 @@ def test_a_policy_loads_without_its_environment(tmp_path: Path) -> None:
     policy = surefoot.load(run.path)
     assert policy.act(np.zeros(2)) in (0, 1)
     assert policy.act(np.zeros((3, 2))).shape == (3,)
-    with pytest.raises(RunError, match=r"cannot be imported; use surefoot.Run.open"):
+    with pytest.raises(RunError, match=r"cannot be imported; say where it is with --env"):
         Run.open(run.path).evaluate(1)
     assert Run.open(run.path, env=lambda: Counter(5)).evaluate(2).return_mean == 15.0
     assert run.evaluate(2).return_mean == 15.0
@@ -278,4 +278,65 @@ def test_a_signal_ends_the_run_after_the_iteration_and_saves_it(tmp_path: Path) 
 def test_runs_are_found_below_a_directory(tmp_path: Path) -> None:
     small("CartPole-v1", tmp_path / "x" / "one", total_steps=64)
     small(Counter, tmp_path / "two", total_steps=64)
-    assert [run.path.name for run in runs(tmp_path)] == ["one", "two"]
+    assert [Path(row["run"]).name for row in summaries(tmp_path)] == ["one", "two"]
+
+
+def test_a_run_that_cannot_be_read_says_why_and_hides_no_other(tmp_path: Path) -> None:
+    for name in ("fine", "torn", "future"):
+        small("CartPole-v1", tmp_path / name, total_steps=64)
+    (tmp_path / "torn" / "config.yaml").write_text("ppo: {")
+    manifest = next((tmp_path / "future").glob("checkpoints/*/manifest.json"))
+    manifest.write_text("[]")
+    states = {Path(row["run"]).name: row["state"] for row in summaries(tmp_path)}
+    assert states["fine"] == "finished"
+    assert "config.yaml cannot be used" in states["torn"]
+    assert "no readable manifest" in states["future"]
+
+
+def test_settings_that_cannot_be_written_down_are_refused_first(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="env_args cannot be written down"):
+        small(lambda odd: Counter(5), tmp_path / "run", env_args={"odd": object()})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_directory_that_cannot_be_made_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(RunError, match=r"cannot make the run directory"):
+        small("CartPole-v1", tmp_path / "file" / "run")
+
+
+def test_a_second_signal_acts_at_once_and_keeps_its_number(tmp_path: Path) -> None:
+    class Impatient(Counter):
+        lives = 0
+
+        def step(self, action: Any) -> Any:
+            Impatient.lives += 1
+            if Impatient.lives in (160, 161):
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().step(action)
+
+    with pytest.raises(Interrupted) as caught:
+        small(Impatient, tmp_path / "run")
+    assert caught.value.signal == signal.SIGTERM
+    assert Impatient.lives < 170
+    assert lines(caught.value.run, "journal.jsonl")[-1] | {"time": ""} == {
+        "time": "",
+        "event": "signal",
+        "reason": "SIGTERM",
+    }
+
+
+def test_what_is_saved_after_a_fault_is_the_last_boundary(tmp_path: Path) -> None:
+    class Breaks(Counter):
+        lives = 0
+
+        def step(self, action: Any) -> Any:
+            Breaks.lives += 1
+            return 1 / 0 if Breaks.lives == 4 * 40 else super().step(action)
+
+    with pytest.raises(EnvError):
+        small(Breaks, tmp_path / "run")
+    state = checkpoint.read(Run.open(tmp_path / "run").checkpoint("last"))
+    assert state["progress"]["steps"] == 128  # two iterations of 4 rows × 16
+    assert state["collector"]["episodes"].tolist() == [6] * 4  # 32 steps make 6 episodes of 5
+    assert state["collector"]["iteration"] == 2

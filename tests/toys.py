@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -11,7 +10,6 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from surefoot.collect.local import LocalCollector
 from surefoot.config import Config, PolicyConfig, PPOConfig
-from surefoot.core.rollout import Rollout
 from surefoot.envs.make import factory, make_vector
 from surefoot.learn.build import build_learner
 from surefoot.learn.ppo import PPO
@@ -79,8 +77,3 @@ def learner(spec: Any, policy: dict[str, Any] | None = None, seed: int = 3, **pp
         policy=PolicyConfig(**{"hidden": (16, 16), **(policy or {})}),
     )
     return build_learner(config, spec)
-
-
-def with_invalid(rollout: Rollout, where: np.ndarray) -> Rollout:
-    """Declare steps invalid; their neighbours before must be ended for the invariant to hold."""
-    return replace(rollout, valid=rollout.valid & ~where)

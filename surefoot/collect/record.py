@@ -9,9 +9,7 @@ from surefoot.core.metrics import Averages
 from surefoot.core.protocols import Step
 from surefoot.core.rollout import Episode, Rollout
 from surefoot.core.spec import Spec
-from surefoot.core.tree import Array, Tree
-
-SUCCESS = "is_success"
+from surefoot.core.tree import Tree
 
 
 class Tally:
@@ -27,17 +25,16 @@ class Tally:
         self.length += step.valid
         self.total += np.where(step.valid, step.reward, 0.0)
         ended = np.flatnonzero(step.terminated | step.truncated).tolist()
-        success = step.info.get(SUCCESS)
-        return [self._complete(row, step, success) for row in ended]
+        return [self._complete(row, step) for row in ended]
 
-    def _complete(self, row: int, step: Step, success: Array | None) -> Episode:
+    def _complete(self, row: int, step: Step) -> Episode:
         episode = Episode(
             row=row,
             number=int(self.number[row]),
             total=float(self.total[row]),
             length=int(self.length[row]),
             terminated=bool(step.terminated[row]),
-            success=None if success is None or np.isnan(success[row]) else float(success[row]),
+            success=None if np.isnan(step.success[row]) else float(step.success[row]),
         )
         self.number[row] += 1
         self.length[row] = 0
@@ -71,7 +68,7 @@ class Record:
         self._valid[t] = step.valid
         self._episode_step[t] = tally.length
         if step.info:
-            self._averages.add({n: v for n, v in step.info.items() if n != SUCCESS})
+            self._averages.add(step.info)
         if completed := tally.add(step):
             rows = [episode.row for episode in completed]
             self._final_index[t, rows] = range(self._ends, self._ends + len(rows))

@@ -57,8 +57,10 @@ class Step(NamedTuple):
     """[N]: false where the action was not used because a library spent the step on a reset."""
     final_obs: Tree
     """[K, …]: true last observations of the K rows that ended, in row order."""
+    success: Array
+    """[N]: what rows that ended reported as `is_success`; NaN for all others."""
     info: Mapping[str, Array]
-    """[N] each: numbers from `info["metrics"]`, and `is_success`; NaN where a row has none."""
+    """[N] each: numbers from `info["metrics"]`; NaN where a row has none."""
 
 
 class VectorEnv(Protocol):

@@ -18,9 +18,9 @@ def held() -> Iterator[list[int]]:
     caught: list[int] = []
 
     def handle(number: int, _: Any) -> None:
-        if caught:
-            raise KeyboardInterrupt
         caught.append(number)
+        if len(caught) > 1:
+            raise KeyboardInterrupt
 
     handlers = {}
     if threading.current_thread() is threading.main_thread():

@@ -24,6 +24,13 @@ def leaves(tree: Tree) -> list[Any]:
     return [leaf for _, leaf in items(tree)]
 
 
+def untupled(raw: Any) -> Any:
+    """Turn tuples into dicts with the keys "0", "1", …: trees know dicts alone."""
+    if isinstance(raw, tuple):
+        return {str(index): untupled(part) for index, part in enumerate(raw)}
+    return {key: untupled(part) for key, part in raw.items()} if isinstance(raw, dict) else raw
+
+
 def items(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (path, leaf) pairs; the path joins keys with `/` and is empty for a lone leaf."""
     if isinstance(tree, dict):

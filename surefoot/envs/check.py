@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Literal
 
 import gymnasium
@@ -39,23 +40,26 @@ class Finding:
         return f"{text}\n{'':<9}→ {self.remedy}" if self.remedy else text
 
 
-def check(make: Factory, seed: int = 0) -> list[Finding]:
-    """Play with random actions and report everything that matters for training."""
-    return list(_findings(make, seed))
+def check(
+    make: Factory, seed: int = 0, trainable: Callable[[Spec], object] = lambda _: None
+) -> list[Finding]:
+    """Play with random actions and report everything that matters for training.
+
+    `trainable` raises a ConfigError for spaces that no policy can be built for.
+    """
+    return list(_findings(make, seed, trainable))
 
 
-def _findings(make: Factory, seed: int) -> Iterator[Finding]:
+def _findings(make: Factory, seed: int, trainable: Callable[[Spec], object]) -> Iterator[Finding]:
     try:
         env = make()
         native = isinstance(env, GymnasiumVectorEnv)
         vector: VectorEnv = (
             NativeVector(make.name, env) if native else GymnasiumVector(make.name, [env])
         )
+        trainable(vector.spec)
     except ConfigError as error:
         yield Finding("error", str(error))
-        return
-    except SurefootError as error:
-        yield Finding("error", str(error), "the factory must work with these arguments")
         return
     yield Finding("ok", f"observations {_shown(vector.spec.observation)}")
     yield Finding("ok", f"actions {_shown(vector.spec.action)}")
@@ -74,8 +78,11 @@ def _findings(make: Factory, seed: int) -> Iterator[Finding]:
     if native:
         yield Finding("note", "a vector environment: exact resume will start new episodes")
     else:
-        yield from _about_types(make, seed)
-        yield from _about_replay(make, seed)
+        try:
+            yield from _about_types(make, seed)
+            yield from _about_replay(make, seed)
+        except Exception as error:
+            yield Finding("error", f"a new environment failed: {type(error).__name__}: {error}")
     yield Finding("ok", f"{seen.steps / seen.seconds:,.0f} steps per second on one core")
 
 
@@ -98,6 +105,8 @@ class Seen:
         self.terminated += int(step.terminated.sum())
         self.truncated += int(step.truncated.sum())
         self.names |= set(step.info)
+        if not np.isnan(step.success).all():
+            self.names.add("is_success")
         low, high = (tree.map(lambda x, f=f: f(x, 0), step.obs) for f in (np.min, np.max))
         self.low = low if self.low is None else tree.map(np.minimum, self.low, low)
         self.high = high if self.high is None else tree.map(np.maximum, self.high, high)
@@ -125,7 +134,8 @@ def _random_action(spec: Spec, random: np.random.Generator, *axes: int) -> Tree:
             case Box(low=low, high=high, shape=shape):
                 bounded = np.isfinite(low) & np.isfinite(high)
                 wide = random.standard_normal((*axes, *shape))
-                inside = random.uniform(np.where(bounded, low, 0), np.where(bounded, high, 1))
+                ends = np.where(bounded, low, 0), np.where(bounded, high, 1)
+                inside = random.uniform(*ends, (*axes, *shape))
                 return np.where(bounded, inside, wide).astype(space.dtype)
             case _:
                 return random.integers(space.bins, size=(*axes, *space.shape))
@@ -209,14 +219,15 @@ def _about_types(make: Factory, seed: int) -> Iterator[Finding]:
     env = make()
     env.action_space.seed(seed)
     obs, _ = env.reset(seed=seed)
-    got, wanted = np.asarray(obs).dtype, getattr(env.observation_space, "dtype", None)
-    if isinstance(env.observation_space, gymnasium.spaces.Box) and got != wanted:
+    env.close()
+    space = env.observation_space
+    if isinstance(space, gymnasium.spaces.Box) and np.asarray(obs).dtype != space.dtype:
+        got = np.asarray(obs).dtype
         yield Finding(
             "note",
-            f"observations come as {got}, but the space says {wanted}; they are converted",
+            f"observations come as {got}, but the space says {space.dtype}; they are converted",
             "return the dtype of the space to save the conversion",
         )
-    env.close()
 
 
 def _about_replay(make: Factory, seed: int) -> Iterator[Finding]:
@@ -224,19 +235,14 @@ def _about_replay(make: Factory, seed: int) -> Iterator[Finding]:
     used = make()
     begun = time.perf_counter()
     rebuilt = reused = None
-    try:
-        for episode in range(-3, EPISODES):
-            history = _history(used, seed + episode + 3)
-            if episode < 0 or (episode > 2 and time.perf_counter() - begun > 2 * SECONDS):
-                continue
-            original, again = (_history(make(), seed + episode + 3) for _ in range(2))
-            rebuilt = rebuilt or _difference(original, again)
-            reused = reused or _difference(original, history)
-    except Exception as error:
-        yield Finding("error", f"a new environment failed: {type(error).__name__}: {error}")
-        return
-    finally:
-        used.close()
+    for episode in range(-3, EPISODES):
+        history = _history(used, seed + episode + 3)
+        if episode < 0 or (episode > 2 and time.perf_counter() - begun > 2 * SECONDS):
+            continue
+        original, again = (_history_of_new(make, seed + episode + 3) for _ in range(2))
+        rebuilt = _difference(original, again) if rebuilt is None else rebuilt
+        reused = _difference(original, history) if reused is None else reused
+    used.close()
     if rebuilt is not None:
         yield Finding(
             "warning",
@@ -254,25 +260,32 @@ def _about_replay(make: Factory, seed: int) -> Iterator[Finding]:
         yield Finding("ok", "deterministic under a seed, and replays when reused")
 
 
-def _history(env: gymnasium.Env[Any, Any], seed: int) -> list[tuple[bytes, float, bool]]:
+def _history_of_new(make: Factory, seed: int) -> list[Any]:
+    env = make()
+    try:
+        return _history(env, seed)
+    finally:
+        env.close()
+
+
+def _history(env: gymnasium.Env[Any, Any], seed: int) -> list[Any]:
     """Play one episode with addressed actions; return all that was seen."""
     spec = GymnasiumVector("", [env]).spec
     random = seeding.generator(seed, Purpose.CHECK, 1)
     obs, _ = env.reset(seed=seed)
-    history = [(_bytes(obs), 0.0, False)]
-    begun = time.perf_counter()
+    history = [(_bytes(obs), 0.0, False, False)]
     for _ in range(EPISODE_STEPS):
         action = tree.index(spec.to_env(_random_action(spec, random, 1)), 0)
         obs, reward, terminated, truncated, _ = env.step(action)
-        history.append((_bytes(obs), float(reward), bool(terminated)))
-        if terminated or truncated or time.perf_counter() - begun > SECONDS:
+        history.append((_bytes(obs), float(reward), bool(terminated), bool(truncated)))
+        if terminated or truncated:
             break
     return history
 
 
 def _difference(one: list[Any], other: list[Any]) -> int | None:
-    """Return the first step at which two histories differ, over what both have."""
-    pairs = enumerate(zip(one, other, strict=False))
+    """Return the first step at which two histories differ."""
+    pairs = enumerate(zip_longest(one, other))
     return next((step for step, (a, b) in pairs if a != b), None)
 
 

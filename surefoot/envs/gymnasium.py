@@ -39,6 +39,7 @@ class GymnasiumVector:
         self._obs = self.spec.empty_observations(rows)
         self._none_final = self.spec.empty_observations(0)
         self._valid = np.ones(rows, bool)
+        self._unknown = np.full(rows, np.nan)
         self._episode = [0] * rows
         self._step = [0] * rows
         self._seeds = EpisodeSeeds(0)
@@ -57,6 +58,7 @@ class GymnasiumVector:
         terminated = np.zeros(len(self._envs), bool)
         truncated = np.zeros(len(self._envs), bool)
         info: dict[str, Array] = {}
+        success = self._unknown
         ended: list[int] = []
         for row, env in enumerate(self._envs):
             try:
@@ -64,17 +66,20 @@ class GymnasiumVector:
             except Exception as error:
                 self._fail(row, f"step({_short(actions[row])}) raised {_say(error)}", error)
             self._step[row] += 1
-            rewards[row] = reward if type(reward) is float else self._reward(row, reward)
+            rewards[row] = reward if type(reward) is float else self._number(row, reward, "reward")
             self._take(row, obs, self._obs)
             if extra:
-                self._report(row, extra, bool(term or trunc), info)
-            if term or trunc:
+                self._report(row, extra, info)
+            if self._flag(row, term, "terminated") or self._flag(row, trunc, "truncated"):
                 terminated[row], truncated[row] = term, trunc
                 ended.append(row)
+                if "is_success" in extra:
+                    success = success.copy()
+                    success[row] = self._number(row, extra["is_success"], "info is_success")
         self._check(rewards)
         final = self._restart(ended) if ended else self._none_final
         reward = np.array(rewards)
-        return Step(self._obs, reward, terminated, truncated, self._valid, final, info)
+        return Step(self._obs, reward, terminated, truncated, self._valid, final, success, info)
 
     def close(self) -> None:
         for env in self._envs:
@@ -104,24 +109,31 @@ class GymnasiumVector:
         except BadOutput as error:
             self._fail(row, str(error), error)
 
-    def _reward(self, row: int, reward: Any) -> float:
-        number = np.asarray(reward)
+    def _number(self, row: int, value: Any, what: str) -> float:
+        try:
+            number = np.asarray(value)
+        except ValueError as error:
+            self._fail(row, f"{what} is {_short(value)}, not a number", error)
         if number.size != 1 or number.dtype.kind not in "fiub":
-            self._fail(row, f"reward is {_short(reward)}, not a number")
+            self._fail(row, f"{what} is {_short(value)}, not a number")
         return float(number.reshape(()))
 
-    def _report(self, row: int, extra: dict[str, Any], ended: bool, info: dict[str, Array]) -> None:
+    def _flag(self, row: int, value: Any, what: str) -> bool:
+        if value is True or value is False:
+            return value
+        if not isinstance(value, bool | int | np.bool_ | np.integer):
+            self._fail(row, f"{what} is {_short(value)}, not true or false")
+        return bool(value)
+
+    def _report(self, row: int, extra: Any, info: dict[str, Array]) -> None:
         """Take the numbers out of an info dict that we pass on."""
-        numbers = dict(extra.get("metrics") or {})
-        if ended and "is_success" in extra:
-            numbers["is_success"] = extra["is_success"]
-        for name, value in numbers.items():
+        metrics = extra.get("metrics", {}) if isinstance(extra, dict) else None
+        if not isinstance(metrics, dict):
+            self._fail(row, f"info is {_short(extra)}; it and its 'metrics' must be dicts")
+        for name, value in metrics.items():
             if name not in info:
-                info[name] = np.full(len(self._envs), np.nan)
-            try:
-                info[name][row] = value
-            except (TypeError, ValueError) as error:
-                self._fail(row, f"info metric {name!r} is {_short(value)}, not a number", error)
+                info[name] = self._unknown.copy()
+            info[name][row] = self._number(row, value, f"info metric {name!r}")
             if np.isinf(info[name][row]):
                 self._fail(row, f"info metric {name!r} is infinite")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
-from surefoot.core.errors import ConfigError, EnvError, nearest
+from surefoot.core.errors import ConfigError, nearest
 from surefoot.core.protocols import VectorEnv
 from surefoot.envs.gymnasium import GymnasiumVector
 from surefoot.envs.vector import NativeVector
@@ -31,14 +33,13 @@ class Factory:
 
     def __call__(self) -> Any:
         """Build one Gymnasium environment or vector environment."""
+        given = ", ".join(f"{key}={value!r}" for key, value in self.arguments.items())
         try:
             env = self.function(**self.arguments)
         except ConfigError:
             raise
         except Exception as error:
-            given = ", ".join(f"{key}={value!r}" for key, value in self.arguments.items())
-            said = f"{type(error).__name__}: {error}"
-            raise EnvError(f"{self.name} could not be built with ({given}): {said}") from error
+            raise ConfigError(f"{self.name}({given}) failed: {_said(error)}") from error
         if not isinstance(env, gymnasium.Env | GymnasiumVectorEnv):
             raise ConfigError(
                 f"{self.name} returned a {type(env).__name__}; it must return a gymnasium.Env "
@@ -120,23 +121,32 @@ def _from_module(name: str, reference: str) -> ModuleType:
             f"environment {reference!r}: {error}; is it on the Python path?"
         ) from None
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        raise EnvError(f"importing {name} failed with {said}") from error
+        raise ConfigError(f"importing {name} failed: {_said(error)}") from error
 
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise ConfigError(f"environment file {path} does not exist")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"surefoot_file_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise EnvError(f"importing {path} failed with {type(error).__name__}: {error}") from error
+        del sys.modules[name]
+        raise ConfigError(f"importing {path} failed: {_said(error)}") from error
     return module
+
+
+def _said(error: Exception) -> str:
+    """Say what was raised, and where: the user's own line is what they need to see."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def _registered(name: str) -> Callable[..., Any]:

@@ -55,8 +55,7 @@ def reader(spec: Tree, field: str) -> Reader:
 
 def _dict_reader(parts: dict[str, Reader], field: str) -> Reader:
     def read(raw: Any, buffer: Tree, where: Any) -> None:
-        if isinstance(raw, tuple):
-            raw = {str(index): part for index, part in enumerate(raw)}
+        raw = tree.untupled(raw)
         if not isinstance(raw, dict) or raw.keys() != parts.keys():
             got = sorted(raw) if isinstance(raw, dict) else type(raw).__name__
             raise BadOutput(f"{field} is {got}, but the space has the keys {sorted(parts)}")
@@ -70,7 +69,10 @@ def _leaf_reader(space: Space, field: str) -> Reader:
     dtype = np.dtype(space.dtype)
 
     def read(raw: Any, buffer: Array, where: Any) -> None:
-        value = np.asarray(raw)
+        try:
+            value = np.asarray(raw)
+        except ValueError as error:
+            raise BadOutput(f"{field} is not an array: {error}") from None
         expected = buffer[where].shape
         if value.shape != expected:
             raise BadOutput(f"{field} has shape {value.shape}, but the space has {expected}")

@@ -135,8 +135,8 @@ class NativeVector:
         self._episode += ended
         self._step[ended] = 0
         self._ended = ended
-        info = self._numbers(infos, valid, ended)
-        return Step(self.obs, reward, terminated, truncated, valid, final, info)
+        info, success = self._numbers(infos, valid, ended)
+        return Step(self.obs, reward, terminated, truncated, valid, final, success, info)
 
     def close(self) -> None:
         self._env.close()
@@ -190,18 +190,20 @@ class NativeVector:
                 path, index = found
                 self.fail(int(rows[index]), f"{what}{'/' + path if path else ''} is not finite")
 
-    def _numbers(self, infos: dict[str, Any], valid: Array, ended: Array) -> dict[str, Array]:
-        """Take the numbers out of the infos; those of a last step may stand in `final_info`."""
+    def _numbers(
+        self, infos: dict[str, Any], valid: Array, ended: Array
+    ) -> tuple[dict[str, Array], Array]:
+        """Take metrics and success out of the infos; a last step's may stand in `final_info`."""
         columns: dict[str, Array] = {}
-        last = infos.get("final_info", {})
-        for source, rows in ((infos, valid), (last, ended)):
+        success = {"is_success": np.full(self.spec.rows, np.nan)}
+        for source, rows in ((infos, valid), (infos.get("final_info", {}), ended)):
             metrics = source.get("metrics", {})
             for name in metrics:
                 if not name.startswith("_"):
                     self._merge(columns, name, metrics, rows)
             if "is_success" in source:
-                self._merge(columns, "is_success", source, ended)
-        return columns
+                self._merge(success, "is_success", source, ended)
+        return columns, success["is_success"]
 
     def _merge(
         self, columns: dict[str, Array], name: str, source: dict[str, Any], rows: Array

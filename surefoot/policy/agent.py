@@ -37,7 +37,8 @@ class Agent:
 
     def _batched(self, obs: Any) -> tuple[bool, Tree]:
         """Check observations against the spec; say whether it was one, and give it a batch axis."""
-        arrays = tree.map(lambda _, raw: np.asarray(raw), self.spec.observation, obs)
+        given = tree.untupled(obs)
+        arrays = tree.map(lambda _, raw: np.asarray(raw), self.spec.observation, given)
         shapes = [
             (path, leaf.shape, space.shape)
             for (path, space), leaf in zip(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from surefoot.core.metrics import Metrics
@@ -22,5 +23,6 @@ class FanOut:
             sink.event(entry)
 
     def close(self) -> None:
-        for sink in self._sinks:
-            sink.close()
+        with ExitStack() as stack:  # every sink gets its chance, whatever another does
+            for sink in reversed(self._sinks):
+                stack.callback(sink.close)

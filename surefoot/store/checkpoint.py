@@ -108,7 +108,7 @@ def _manifest(path: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
         version = manifest["format"]
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"checkpoint {path} has no readable manifest: {error}") from None
     if version != FORMAT:
         raise RunError(f"checkpoint {path} has format {version}; this surefoot reads {FORMAT}")

@@ -5,9 +5,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete, MultiBinary
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from surefoot.collect.local import LocalCollector
+from surefoot.collect.record import Tally
+from surefoot.core.protocols import Step
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory, make_vector
 from tests.toys import ENVS, Counter, collector, learner
@@ -57,6 +60,64 @@ def test_episode_records_say_how_an_episode_ended() -> None:
     ]
     (data,) = play(collector("CartPole-v1", horizon=60))
     assert {e.success for e in data.episodes} == {None}
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize(
+    "space",
+    [Box(-0.1, 0.1, (2,)), Box(0, 1, (2,), np.float64), Discrete(2, start=5), MultiBinary(3)],
+    ids=str,
+)
+def test_environments_get_actions_of_their_space_and_rollouts_keep_what_was_sampled(
+    space: Any, native: bool
+) -> None:
+    def make() -> Any:
+        single = lambda: Counter(length=4, action=space)  # noqa: E731
+        return SyncVectorEnv([single, single]) if native else single()
+
+    (data,) = play(LocalCollector(make_vector(factory(make), 2), 12, 0))  # Counter asserts contains
+    if isinstance(space, Box):
+        assert (np.abs(data.action) > 1).any()
+    else:
+        assert set(np.unique(data.action)) == {0, 1}
+
+
+def test_every_rollout_has_noise_of_its_own() -> None:
+    first, second = play(collector(Counter, length=16), rollouts=2)
+    assert not np.array_equal(first.action, second.action)
+
+
+def test_invalid_steps_count_towards_no_episode() -> None:
+    tally, nothing = Tally(1), np.full(1, np.nan)
+    yes, no = np.ones(1, bool), np.zeros(1, bool)
+    obs = np.zeros((1, 2))
+    for valid, reward, end in ((no, 100.0, no), (yes, 1.0, no), (yes, 2.0, yes)):
+        step = Step(obs, np.array([reward]), end, no, valid, obs, nothing, {})
+        episodes = tally.add(step)
+    assert [(e.total, e.length) for e in episodes] == [(3.0, 2)]
+
+
+def test_terminated_and_truncated_at_once_stay_both() -> None:
+    class Both(Counter):
+        def step(self, action: Any) -> Any:
+            obs, reward, end, _, info = super().step(action)
+            return obs, reward, end, end, info
+
+    (data,) = play(collector(Both))
+    assert data.terminated.any()
+    assert np.array_equal(data.terminated, data.truncated)
+    assert all(episode.terminated for episode in data.episodes)
+
+
+def test_success_is_not_a_metric_and_a_metric_of_that_name_is_no_success() -> None:
+    class Odd(Counter):
+        def step(self, action: Any) -> Any:
+            *rest, _ = super().step(action)
+            return *rest, {"metrics": {"is_success": 7.0}}
+
+    (data,) = play(collector(Odd))
+    assert data.metrics == {"env/is_success": 7.0}
+    assert {episode.success for episode in data.episodes} == {None}
 
 
 def test_numbers_from_info_are_averaged_over_the_rollout() -> None:
@@ -121,6 +182,9 @@ def test_gymnasium_vector_environments_give_the_same_facts_in_every_autoreset_mo
         assert data.obs[:-1][valid, row, 0].tolist() == [i % length for i in range(count)]
         finals = data.final_obs[data.final_index[data.ended[:, row], row]]
         assert (finals[:, 0] == length).all()
+    if mode == AutoresetMode.DISABLED:
+        marks = [Counter().reset(seed=EpisodeSeeds(0)(row, 1))[0][1] for row in range(2)]
+        assert [data.obs[3, 0, 1], data.obs[4, 1, 1]] == marks
     # every valid step that is not the last is ended or followed by a valid one
     assert (data.valid[1:] | data.ended[:-1] | ~data.valid[:-1]).all()
     assert {e.length for e in data.episodes} == {3, 4}

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete, Tuple
 from gymnasium.vector import SyncVectorEnv
 
+from surefoot.core.errors import ConfigError
 from surefoot.envs.check import check
 from surefoot.envs.make import factory
 from tests.toys import Counter
@@ -105,6 +106,35 @@ def test_a_factory_that_fails_is_an_error() -> None:
         raise OSError("no licence")
 
     assert "OSError: no licence" in found(fails)["error"]
+
+
+def test_a_time_limit_that_grows_does_not_replay() -> None:
+    class Grows(Counter):
+        def reset(self, **arguments: Any) -> Any:
+            self.length += 1
+            return super().reset(**arguments)
+
+    assert "replays only when rebuilt" in found(Grows, truncate=True)["note"]
+
+
+def test_tuples_are_examined_too() -> None:
+    class Pair(Counter):
+        def __init__(self) -> None:
+            super().__init__(truncate=True)
+            self.observation_space = Tuple((Box(-1000, 1000, (2,)), Discrete(9)))
+
+        def _obs(self) -> Any:
+            return super()._obs(), self.steps
+
+    assert set(found(Pair)) == {"ok"}
+
+
+def test_spaces_that_no_policy_takes_are_an_error() -> None:
+    def refuse(_: Any) -> None:
+        raise ConfigError("no policy for this")
+
+    (finding,) = check(factory(Counter), trainable=refuse)
+    assert (finding.level, finding.what) == ("error", "no policy for this")
 
 
 def test_a_vector_environment_is_examined_too() -> None:

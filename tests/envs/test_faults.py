@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Graph, Text
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from surefoot.core.errors import ConfigError, EnvError, SurefootError
 from surefoot.envs.make import factory, make_vector
@@ -52,6 +53,11 @@ FAULTS = {
     "nothing": (lambda r: (None, *r[1:]), "observation"),
     "an exception": (boom, "step.* raised RuntimeError: boom"),
     "four values": (lambda r: r[:4], "step.* raised ValueError"),
+    "metrics not a dict": (lambda r: (*r[:4], {"metrics": 3.0}), "must be dicts"),
+    "info not a dict": (lambda r: (*r[:4], [1]), "must be dicts"),
+    "terminated an array": (lambda r: (*r[:2], np.zeros(2, bool), *r[3:]), "terminated is"),
+    "truncated nothing": (lambda r: (*r[:3], None, r[4]), "truncated is None"),
+    "ragged observation": (lambda r: ([[1, 2], [3]], *r[1:]), "observation is not an array"),
     "bad metric": (lambda r: (*r[:4], {"metrics": {"x": "y"}}), "info metric 'x' is 'y'"),
     "infinite metric": (lambda r: (*r[:4], {"metrics": {"x": INF}}), "info metric 'x' is infinite"),
 }
@@ -66,6 +72,30 @@ def test_a_fault_names_environment_row_episode_step_and_field(fault: str) -> Non
     assert "Broken" in str(caught.value)
     step = 2 if "raised" in str(caught.value) else 3  # the step that failed was the third
     assert f"row 0, episode 1, step {step}" in str(caught.value)
+
+
+VECTOR_FAULTS = {
+    "nan observation": "row 1, episode 1, step 3: (final )?observation is not finite",
+    "nan reward": "row 1, episode 1, step 3: reward is nan",
+    "wrong shape": "all 2 rows: ",
+    "an exception": "all 2 rows: step raised RuntimeError: boom",
+    "infinite metric": "row 1, .*info metric 'x' is infinite",
+}
+
+
+@pytest.mark.parametrize("fault", VECTOR_FAULTS)
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_fault_in_a_vector_environment_is_caught_in_every_autoreset_mode(
+    fault: str, mode: AutoresetMode
+) -> None:
+    change, _ = FAULTS[fault]
+
+    def make() -> SyncVectorEnv:
+        return SyncVectorEnv([Counter, broken(change)], autoreset_mode=mode)
+
+    collect = collector(make, rows=2)
+    with pytest.raises(EnvError, match=VECTOR_FAULTS[fault]):
+        collect.collect(learner(collect.spec).actor())
 
 
 def test_an_exception_keeps_the_original_traceback() -> None:
@@ -99,7 +129,9 @@ def test_a_failing_reset_and_a_failing_constructor_say_so() -> None:
     def no_env() -> Any:
         raise OSError("no simulator")
 
-    with pytest.raises(EnvError, match=r"could not be built.*OSError: no simulator"):
+    with pytest.raises(
+        ConfigError, match=r"failed: OSError: no simulator \(at .*test_faults.py:\d+"
+    ):
         collector(no_env)
 
 
@@ -133,16 +165,14 @@ def test_a_missing_key_of_a_dict_observation_is_a_fault() -> None:
         collector(Forgetful)
 
 
-@pytest.mark.parametrize(
-    ("space", "kind"), [(Text(5), "observation"), (Graph(Discrete(2), None), "observation")]
-)
-def test_unsupported_observations_are_refused_with_what_is_supported(space: Any, kind: str) -> None:
+@pytest.mark.parametrize("space", [Text(5), Graph(Discrete(2), None)])
+def test_unsupported_observations_are_refused_with_what_is_supported(space: Any) -> None:
     class Strange(Counter):
         def __init__(self) -> None:
             super().__init__()
             self.observation_space = space
 
-    with pytest.raises(ConfigError, match=f"{kind} space .* is not supported; use Box"):
+    with pytest.raises(ConfigError, match=r"observation space .* is not supported; use Box"):
         collector(Strange)
 
 
@@ -159,7 +189,7 @@ def test_whole_numbers_in_a_box_are_no_action_for_a_gaussian() -> None:
         ("no_such_file.py:make", "no_such_file.py does not exist"),
         ("tests.toys:Countr", "has no 'Countr'; did you mean 'Counter'"),
         ("tests.toys:ENVS", "is a dict, not a factory"),
-        ("tests.toys:collector", "could not be built"),
+        ("tests.toys:collector", "failed: TypeError: .*missing 1 required"),
         ("", "no environment given"),
     ],
 )

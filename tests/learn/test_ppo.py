@@ -10,7 +10,8 @@ import torch
 from surefoot.core.errors import ConfigError, NonFiniteError
 from surefoot.core.progress import Progress
 from surefoot.core.rollout import Rollout
-from surefoot.learn.ppo import PPO
+from surefoot.learn.experience import minibatches
+from surefoot.learn.ppo import PPO, TERMS, WATCHED
 from tests.toys import ENVS, Counter, collector, learner
 
 NOW = Progress(total_steps=10_000)
@@ -33,9 +34,9 @@ def test_the_first_minibatch_has_ratio_one(kind: str, normalize: bool) -> None:
     ppo = learner(collect.spec, policy={"normalize_observations": normalize})
     for _ in range(3):
         data = collect.collect(ppo.actor())
-        again = ppo.actor().log_prob(data)
-        assert data.log_prob is not None
-        assert np.abs(np.exp(again - data.log_prob) - 1).max() < 1e-4
+        batch = next(minibatches(ppo._estimate(data), 16, 0, 0, 0))
+        ratio = ppo._terms(batch, batch.advantage, ppo._knobs(0))[1][WATCHED.index("ratio")]
+        assert (ratio - 1).abs().max() < 1e-4
         metrics = ppo.update(data, NOW)
     assert metrics["ppo/ratio_first"] == pytest.approx(1, abs=1e-6)
 
@@ -63,28 +64,25 @@ def test_every_epoch_takes_valid_over_minibatch_size_steps_rounded_up(
     assert metrics["update/epochs"] == 3
 
 
-def test_padding_has_no_effect_on_the_result() -> None:
-    one, data = rollout(minibatch_size=64, epochs=1)
-    other, _ = rollout(minibatch_size=64, epochs=1)
-    kept = np.zeros_like(data.valid)
-    kept[:8] = True  # the last 8 steps of every row say nothing: a half-empty minibatch
-    ended = data.terminated.copy()
-    ended[7] = True
-    half = Rollout.from_arrays(
-        {
-            **{k: v[:8] for k, v in data.arrays().items() if k not in ("obs", "final_obs")},
-            "obs": data.obs[:9],
-            "final_obs": data.final_obs,
-            "terminated": ended[:8],
-        }
+@pytest.mark.parametrize("mode", ["minibatch", "rollout", "off"])
+def test_padding_has_no_effect_on_the_result(mode: str) -> None:
+    (exact, data), (padded, _) = (rollout(minibatch_size=64, advantages=mode) for _ in range(2))
+    padded._config = padded._config.model_copy(update={"minibatch_size": 100})
+    one, other = exact.update(data, NOW), padded.update(data, NOW)
+    torch.testing.assert_close(parameters(exact), parameters(padded), rtol=0, atol=1e-7)
+    for name, value in one.items():
+        assert other[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
+
+
+def test_metrics_weigh_minibatches_by_their_samples() -> None:
+    frozen = {"learning_rate": 0.0, "advantages": "off"}
+    (whole, data), (parts, _) = (
+        rollout(minibatch_size=64, **frozen),
+        rollout(minibatch_size=60, **frozen),
     )
-    final = np.where(ended & (data.final_index < 0), 0, data.final_index)
-    finals = data.final_obs if len(data.final_obs) else data.obs[:1, 0]
-    padded = replace(data, valid=kept, terminated=ended, final_index=final, final_obs=finals)
-    half = replace(half, final_index=final[:8], final_obs=finals)
-    one.update(padded, NOW)
-    other.update(half, NOW)
-    torch.testing.assert_close(parameters(one), parameters(other), rtol=0, atol=1e-7)
+    one, other = whole.update(data, NOW), parts.update(data, NOW)
+    for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction"):
+        assert other[f"ppo/{name}"] == pytest.approx(one[f"ppo/{name}"], rel=1e-4, abs=1e-6)
 
 
 def test_microbatches_change_nothing_but_rounding() -> None:
@@ -94,17 +92,137 @@ def test_microbatches_change_nothing_but_rounding() -> None:
     assert split_metrics["ppo/entropy"] == pytest.approx(whole_metrics["ppo/entropy"], rel=1e-5)
 
 
-def test_invalid_steps_change_nothing() -> None:
+@pytest.mark.parametrize("normalize", [False, True])
+def test_invalid_steps_change_nothing(normalize: bool) -> None:
     collect = collector(Counter, length=4)
-    one, other = (learner(collect.spec) for _ in range(2))
-    data = collect.collect(one.actor())
-    hole = np.zeros_like(data.valid)
-    hole[4:8, 1] = True  # a whole episode of row 1 is lost
-    reward, obs = data.reward.copy(), data.obs.copy()
-    reward[hole], obs[:-1][hole] = 1e6, 500.0
-    one.update(replace(data, valid=~hole), NOW)
-    other.update(replace(data, valid=~hole, reward=reward, obs=obs), NOW)
-    assert torch.equal(parameters(one), parameters(other))
+    settings: dict[str, Any] = {"policy": {"normalize_observations": normalize}}
+    one, other = (learner(collect.spec, normalize_returns=normalize, **settings) for _ in range(2))
+    for _ in range(3):
+        data = collect.collect(one.actor())
+        hole = np.zeros_like(data.valid)
+        hole[4:8, 1] = True  # a whole episode of row 1 is lost
+        reward, obs = data.reward.copy(), data.obs.copy()
+        reward[hole], obs[:-1][hole] = 1e6, 500.0
+        metrics = one.update(replace(data, valid=~hole), NOW)
+        assert other.update(replace(data, valid=~hole, reward=reward, obs=obs), NOW) == metrics
+    for mine, theirs in zip(
+        one.policy.state_dict().values(), other.policy.state_dict().values(), strict=True
+    ):
+        assert torch.equal(mine, theirs)
+
+
+def test_normalized_returns_are_what_targets_are_made_of() -> None:
+    collect = collector(Counter, length=7)
+    ppo = learner(collect.spec, gamma=0.0, normalize_returns=True)
+    data = collect.collect(ppo.actor())
+    metrics = ppo.update(data, NOW)  # without a discount, targets are the rewards themselves
+    expected = data.reward / data.reward.std()
+    assert metrics["ppo/target_mean"] == pytest.approx(expected.mean(), rel=1e-5)
+    assert metrics["ppo/target_var"] == pytest.approx(expected.var(), rel=1e-5)
+
+
+def test_value_clipping_holds_values_near_those_before_the_update() -> None:
+    ppo, data = rollout(value_clip_range=0.01)
+    batch = next(minibatches(ppo._estimate(data), 64, 0, 0, 0))
+    with torch.no_grad():
+        before = ppo.policy.value(batch.obs)
+        torch.testing.assert_close(batch.value, before)
+        ppo.policy.critic[-1].bias.add_(0.5)
+        objective, _ = ppo._terms(batch, batch.advantage, ppo._knobs(0))
+    clipped = (before + 0.01 - batch.target).square()
+    unclipped = (before + 0.5 - batch.target).square()
+    torch.testing.assert_close(objective[1], torch.maximum(clipped, unclipped))
+    assert not torch.allclose(objective[1], unclipped)
+
+
+def test_the_clip_fraction_counts_ratios_outside_the_clip_range() -> None:
+    ppo, data = rollout(clip_range=0.2)
+    batch = next(minibatches(ppo._estimate(data), 64, 0, 0, 0))
+    shift = torch.linspace(-0.5, 0.5, 64)
+    with torch.no_grad():
+        _, watched = ppo._terms(
+            replace(batch, log_prob=batch.log_prob - shift), shift, ppo._knobs(0)
+        )
+    ratio = shift.exp()
+    torch.testing.assert_close(watched[WATCHED.index("ratio")], ratio)
+    expected = ((ratio > 1.2) | (ratio < 0.8)).float()
+    assert torch.equal(watched[WATCHED.index("clip_fraction")], expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "end"),
+    [("learning_rate", 3e-2, 1e-2), ("clip_range", 0.3, 0.01), ("entropy_coefficient", 0.9, 0.1)],
+)
+def test_an_update_uses_the_schedules_value_of_its_moment(
+    name: str, start: float, end: float
+) -> None:
+    def learned(setting: Any, fraction: float) -> torch.Tensor:
+        ppo, data = rollout(**{"epochs": 4, "learning_rate": 3e-2, name: setting})
+        ppo.update(data, Progress(total_steps=100, steps=int(100 * fraction)))
+        return parameters(ppo)
+
+    middle = learned((start + end) / 2, 0.0)
+    torch.testing.assert_close(learned(f"linear:{start}:{end}", 0.5), middle, rtol=0, atol=1e-6)
+    assert not torch.equal(learned(f"linear:{start}:{end}", 0.0), middle)
+
+
+def test_every_iteration_shuffles_anew() -> None:
+    (one, data), (other, _) = rollout(), rollout()
+    one.update(data, NOW)
+    other.update(data, replace(NOW, iterations=1))
+    assert not torch.equal(parameters(one), parameters(other))
+
+
+def test_the_kl_stop_looks_at_one_epoch_and_at_the_k3_estimate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ppo, data = rollout(minibatch_size=64, epochs=6, target_kl=0.02)
+    measured = iter([0.0, 0.01, 0.03, 0.5, 0.5, 0.5])
+
+    def step(*_: Any) -> torch.Tensor:
+        terms = {**dict.fromkeys(TERMS, 0.0), "approx_kl": next(measured), "approx_kl_k1": 9.0}
+        return torch.tensor([64.0, *terms.values(), 0.0, 0.0])
+
+    monkeypatch.setattr(ppo, "_step", step)
+    _, epochs = ppo._improve(ppo._estimate(data), ppo._knobs(0), NOW)
+    assert epochs == 3
+
+
+@pytest.mark.parametrize("value_rate", [None, 1e-9])
+def test_gradient_and_moment_norms_are_those_of_each_network(value_rate: float | None) -> None:
+    ppo, data = rollout(
+        minibatch_size=64,
+        epochs=1,
+        learning_rate=1e-9,
+        value_learning_rate=value_rate,
+        max_grad_norm=None,
+        value_coefficient=50.0,
+    )
+    metrics = ppo.update(data, NOW)
+    networks = {"policy": ppo.policy.policy_parameters(), "value": ppo.policy.value_parameters()}
+    for name, network in networks.items():
+        gradient = torch.cat([p.grad.flatten() for p in network.values()])
+        assert metrics[f"grad/{name}_norm"] == pytest.approx(float(gradient.norm()), rel=1e-4)
+        first, second = 0.1 * gradient, 0.001 * gradient.square()
+        expected = {"first": float(first.norm()), "second": float(second.norm())}
+        for order, value in expected.items():
+            assert metrics[f"optim/{name}_{order}_moment"] == pytest.approx(value, rel=1e-3)
+    assert metrics["grad/value_norm"] > 1  # and no limit clipped it
+
+
+def test_a_step_that_terminates_and_is_truncated_does_not_bootstrap() -> None:
+    ppo, data = rollout()
+    both = np.zeros_like(data.valid)
+    both[5, 2] = True
+    changed = replace(
+        data,
+        terminated=data.terminated | both,
+        truncated=data.truncated | both,
+        final_obs=np.concatenate([data.final_obs, data.obs[6:7, 2]]),
+        final_index=np.where(both, len(data.final_obs), data.final_index).astype(np.int32),
+    )
+    samples = ppo._estimate(changed)
+    assert float(samples.target[5 * 4 + 2]) == pytest.approx(1.0)  # CartPole's reward alone
 
 
 def test_a_rollout_without_valid_steps_is_no_update() -> None:

@@ -71,7 +71,7 @@ def test_a_single_choice_is_a_scalar_and_gradients_stay_finite_beside_missing_op
 
 
 def test_log_probability_ignores_the_extra_axes_of_an_action() -> None:
-    flat, square = Gaussian(torch.zeros(2, 4), torch.zeros(4), (4,)), None
+    flat = Gaussian(torch.zeros(2, 4), torch.zeros(4), (4,))
     square = Gaussian(torch.zeros(2, 4), torch.zeros(4), (2, 2))
     noise = torch.randn(2, 4, generator=random())
     assert square.sample(noise).shape == (2, 2, 2)

@@ -84,7 +84,7 @@ def test_images_and_unknown_actions_are_refused_clearly() -> None:
         build_actor_critic(Spec(box(2), {"a": Discrete(2)}, 1), PolicyConfig(), 0)
 
 
-def test_an_actor_is_a_snapshot_and_log_probabilities_are_of_the_policy_that_acted() -> None:
+def test_an_actor_is_a_snapshot() -> None:
     policy = build_actor_critic(Spec(box(3), Discrete(4), 1), PolicyConfig(), 0)
     actor = PolicyActor(policy, Sample())
     obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -106,6 +106,13 @@ def test_agents_take_one_observation_or_many_and_clip_to_the_bounds() -> None:
     assert agent.act(np.zeros((4, 3))).shape == (4, 2)
     with pytest.raises(ConfigError, match=r"shape \(5,\)"):
         agent.act(np.zeros(5))
+
+
+def test_agents_take_tuples_as_the_environment_gives_them() -> None:
+    spec = Spec({"0": box(2), "1": Discrete(3)}, Discrete(2), 1)
+    agent = Agent(build_actor_critic(spec, PolicyConfig(), 0), spec)
+    assert agent.act((np.zeros(2), 1)) in (0, 1)
+    assert agent.act((np.zeros((4, 2)), np.array([0, 1, 2, 0]))).shape == (4,)
 
 
 def test_agents_add_the_first_choice_and_sample_when_asked() -> None:
