@@ -102,7 +102,7 @@ def parse_schedule(value: Any) -> Any:
     except ValidationError:
         raise ValueError(
             "a schedule is a number, linear:START:END, cosine:START:END, "
-            "or for a learning rate adaptive:START:KL, with numbers from 0 up"
+            "or for ppo.learning_rate adaptive:START:KL, with numbers from 0 up"
         ) from None
 
 

@@ -168,7 +168,7 @@ def _schedule_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | N
             return None
         schedule = parse_schedule(words[0])
         if isinstance(schedule, Adaptive) and Adaptive not in kinds:
-            raise ValueError("adaptive is for learning rates only")
+            raise ValueError("adaptive is for ppo.learning-rate only")
         return schedule
 
     return PrimitiveConstructorSpec(
