@@ -70,7 +70,9 @@ class GymnasiumVector:
             self._take(row, obs, self._obs)
             if extra:
                 self._report(row, extra, info)
-            if self._flag(row, term, "terminated") or self._flag(row, trunc, "truncated"):
+            term = self._flag(row, term, "terminated")
+            trunc = self._flag(row, trunc, "truncated")
+            if term or trunc:
                 terminated[row], truncated[row] = term, trunc
                 ended.append(row)
                 if "is_success" in extra:
