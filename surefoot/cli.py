@@ -56,6 +56,9 @@ def train(words: list[str]) -> int:
         name = signal.Signals(stopped.signal).name
         print(f"Stopped by {name} after the iteration; what was learned is in {stopped.run.path}")
         return 128 + stopped.signal
+    row = run.summary()
+    best = "" if row["best_return"] is None else f", best recent return {row['best_return']:.2f}"
+    print(f"Ended after {row['steps']:,} steps ({run.ending}){best}.")
     print(f"The run is in {run.path}. Next:\n  surefoot eval {run.path}")
     return 0
 
@@ -165,8 +168,11 @@ def _guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
         _complain(str(error))
         return 1
     except BrokenPipeError:
-        sys.stderr.close()
+        sys.stderr.close()  # nobody reads; say nothing about it on the way out either
         return 0
+    except OSError as error:
+        _complain(f"{type(error).__name__}: {error}")
+        return 1
     except KeyboardInterrupt:
         _complain("interrupted")
         return 130

@@ -144,7 +144,7 @@ class PolicyConfig(Model):
 class PPOConfig(Model):
     """Proximal Policy Optimization."""
 
-    horizon: PositiveInt = 2048
+    horizon: PositiveInt = 256
     """Steps each row collects before an update."""
     minibatch_size: PositiveInt = 64
     """Samples per optimizer step."""

@@ -16,7 +16,7 @@ from surefoot.core.protocols import Actor, VectorEnv
 from surefoot.core.rollout import Episode
 from surefoot.core.seeding import EpisodeSeeds, Purpose
 
-MAX_STEPS = 100_000
+MAX_STEPS = 30_000
 """An episode that is longer than this is taken for one that never ends."""
 
 

@@ -98,7 +98,7 @@ def parse(model: type[M], words: list[str], command: str) -> M:
         model,
         prog=f"surefoot {command}",
         description=model.__doc__,
-        args=words,
+        args=["None" if word in ("none", "null") else word for word in words],
         registry=_registry,
     )
     if issubclass(model, Config):
@@ -113,11 +113,17 @@ def settle(
     options: TrainOptions | ConfigOptions, words: list[str]
 ) -> tuple[Config, dict[str, Any]]:
     """Lay flags over the config file over the preset; return the config and its sources."""
-    if not options.env:
+    said = layers("", options.config).get(str(options.config), {}).get("env") or ""
+    env = options.env or said
+    if not env:
         raise ConfigError("name an environment: a Gymnasium id or module:factory")
+    if said and said != env:
+        raise ConfigError(
+            f"{options.config} has the settings of {said}, not of {env}; remove its line `env: …` "
+            f"to use them all the same"
+        )
     flags = _given(Config, options, {word.split("=")[0] for word in words})
-    argument = {"env": options.env}
-    sources = {**layers(options.env, options.config), "argument": argument, "flag": flags}
+    sources = {**layers(env, options.config), "argument": {"env": env}, "flag": flags}
     return build(sources), sources
 
 
@@ -187,6 +193,27 @@ def _members(union: Any) -> set[Any]:
     if get_origin(union) in (Union, UnionType):
         return set().union(*(_members(part) for part in get_args(union)))
     return {union}
+
+
+@_registry.primitive_rule
+def _count_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
+    """Read a whole number as people write it: 100000, 100_000 or 1e5."""
+    if info.type is not int:
+        return None
+
+    def read(words: list[str]) -> int:
+        number = float(words[0])
+        if not number.is_integer():
+            raise ValueError(f"{words[0]} is not a whole number")
+        return int(number)
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [str(value)],
+    )
 
 
 @_registry.primitive_rule

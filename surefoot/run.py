@@ -84,7 +84,10 @@ class Run:
         """Open a run; `env` is its environment where that is a function nobody can import."""
         path = Path(path)
         if not (path / "run.json").is_file():
-            raise RunError(f"{path} is not a run directory (it has no run.json)")
+            what = (
+                "is not a run directory (it has no run.json)" if path.exists() else "does not exist"
+            )
+            raise RunError(f"{path} {what}; `surefoot runs` lists runs")
         try:
             return cls(path, Config.from_yaml((path / "config.yaml").read_text("utf-8")), env)
         except (OSError, ConfigError, yaml.YAMLError) as error:
@@ -204,6 +207,11 @@ class Run:
             "state": self._state(),
         }
 
+    @property
+    def ending(self) -> str:
+        """Say why training ended, or nothing."""
+        return str(_last_line(self.path / "journal.jsonl").get("reason", ""))
+
     def _state(self) -> str:
         if (self.path / "lock").exists():
             with (self.path / "lock").open() as file:
@@ -220,7 +228,8 @@ def load(path: str | Path, checkpoint: str = "best") -> Agent:
 
 def problem(config: Config) -> str:
     """Hash what makes two runs' scores comparable: the environment and its settings."""
-    text = json.dumps([config.env, config.env_args], sort_keys=True, default=str)
+    env = config.env.rpartition("/")[2] if ".py:" in config.env else config.env
+    text = json.dumps([env, config.env_args], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

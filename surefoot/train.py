@@ -21,7 +21,7 @@ from surefoot.core.metrics import Metrics, mean, prefixed, present
 from surefoot.core.progress import Progress
 from surefoot.core.protocols import Collector, Learner, Sink
 from surefoot.core.rollout import Rollout
-from surefoot.envs.make import factory, name_of
+from surefoot.envs.make import absolute, factory, name_of
 from surefoot.learn.build import build_learner
 from surefoot.run import Run
 from surefoot.sinks.fanout import FanOut
@@ -67,10 +67,15 @@ def train(
     """Train an agent and return its run.
 
     `env` is a Gymnasium id, `module:factory`, or a function that returns an environment. Settings
-    are a whole `config`, or keywords over the environment's preset.
+    are a whole `config`, used as it is, or keywords over the environment's preset.
     """
     if config is not None and settings:
         raise ConfigError("give either a config or single settings, not both")
+    if not isinstance(env, str) and not callable(env):
+        raise ConfigError(f"env={env!r}: pass an id or a function that makes the environment")
+    if config is not None and not isinstance(config, Config):
+        raise ConfigError(f"config={config!r}: pass a surefoot.Config, or settings as keywords")
+    env = absolute(env) if isinstance(env, str) else env
     name = env if isinstance(env, str) else name_of(env)
     config = config.model_copy(update={"env": name}) if config else resolve(name, None, settings)
     with _threads(config.threads):
@@ -186,7 +191,7 @@ class Interrupted(KeyboardInterrupt):
     """A signal ended training; the run is saved."""
 
     def __init__(self, signal: int, run: Run) -> None:
-        super().__init__(signal)
+        super().__init__(f"stopped by signal {signal}; the run is saved in {run.path}")
         self.signal, self.run = signal, run
 
 

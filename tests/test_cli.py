@@ -91,6 +91,18 @@ def test_options_reach_the_run(surefoot, tmp_path: Path) -> None:  # type: ignor
     assert json.loads(surefoot("eval", "run", "--json").out)["length_max"] <= 20
 
 
+def test_numbers_none_and_the_files_environment_are_read_as_people_write_them(
+    surefoot, tmp_path: Path
+) -> None:  # type: ignore[no-untyped-def]
+    printed = surefoot("config", "CartPole-v1", "--total-steps", "2e5", "--stop-at", "none").out
+    assert "total_steps: 200000  # from flag" in printed
+    assert "stop_at: null" in printed
+    (tmp_path / "mine.yaml").write_text("env: Pendulum-v1\nseed: 9\n")
+    assert "env: Pendulum-v1" in surefoot("config", "--config", "mine.yaml").out
+    other = surefoot("train", "CartPole-v1", "--config", "mine.yaml")
+    assert (other.code, "has the settings of Pendulum-v1" in other.err) == (2, True)
+
+
 def test_config_prints_yaml_that_config_reads(surefoot, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     printed = surefoot("config", "CartPole-v1", "--ppo.gamma", 0.5).out
     assert "gamma: 0.5  # from flag" in printed
@@ -101,7 +113,9 @@ def test_config_prints_yaml_that_config_reads(surefoot, tmp_path: Path) -> None:
     assert yaml.safe_load(again) == yaml.safe_load(printed)
 
 
-def test_a_users_own_factory_in_a_file_and_in_a_module(surefoot, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_users_own_factory_in_a_file_and_in_a_module(
+    surefoot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "my_envs.py").write_text(OWN)
     checked = surefoot("check-env", "my_envs.py:make", "--env-args", "limit=7")
     assert checked.code == 0
@@ -110,6 +124,9 @@ def test_a_users_own_factory_in_a_file_and_in_a_module(surefoot, tmp_path: Path)
         out = name.replace(":", "-")
         assert surefoot("train", name, *QUICK, "--env-args", "limit=7", "--out", out).code == 0
         assert json.loads(surefoot("eval", out, "--json").out)["length_mean"] <= 7
+    monkeypatch.chdir("/")
+    assert surefoot("eval", tmp_path / "my_envs.py-make", "--episodes", 1).code == 0
+    monkeypatch.chdir(tmp_path)
     wrong = surefoot("train", "my_envs.py:mak", *QUICK)
     assert (wrong.code, "did you mean 'make'" in wrong.err) == (2, True)
 
@@ -130,7 +147,7 @@ def test_a_users_own_factory_in_a_file_and_in_a_module(surefoot, tmp_path: Path)
         ("train CartPole-v1 --config no.yaml", 2, "cannot read the config file"),
         ("train CartPole-v1 --device cuda", 2, "--device cpu"),
         ("train no_such_module:make", 2, "No module named 'no_such_module'"),
-        ("eval nowhere", 1, "not a run directory"),
+        ("eval nowhere", 1, "nowhere does not exist"),
         ("eval nowhere --episodes 0", 2, "episodes=0"),
         ("runs nowhere", 2, "no directory nowhere"),
         ("check-env CartPole-v9", 2, "did you mean 'CartPole-v1'"),

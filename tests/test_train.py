@@ -162,6 +162,10 @@ def test_a_whole_config_is_used_as_it_is(tmp_path: Path) -> None:
     config = surefoot.Config(total_steps=64, envs=2, ppo=surefoot.PPOConfig(horizon=32))
     run = surefoot.train("CartPole-v1", config, out=tmp_path / "run")
     assert run.config == config.model_copy(update={"env": "CartPole-v1"})
+    with pytest.raises(ConfigError, match="a function that makes the environment"):
+        surefoot.train(Counter())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"pass a surefoot.Config"):
+        surefoot.train("CartPole-v1", {"seed": 3})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="not both"):
         surefoot.train("CartPole-v1", config, seed=3)
 

@@ -73,10 +73,11 @@ def _findings(make: Factory, seed: int, trainable: Callable[[Spec], object]) -> 
     yield from _about_actions(vector.spec)
     yield from _about_observations(vector.spec, seen)
     yield from _about_rewards(seen)
-    yield from _about_endings(seen)
+    limit = None if native or env.spec is None else env.spec.max_episode_steps
+    yield from _about_endings(seen, limit)
     yield from _about_info(seen)
     if native:
-        yield Finding("note", "a vector environment: exact resume will start new episodes")
+        yield Finding("note", "a vector environment: whether it replays was not examined")
     else:
         try:
             yield from _about_types(make, seed)
@@ -146,14 +147,16 @@ def _random_action(spec: Spec, random: np.random.Generator, *axes: int) -> Tree:
 def _about_actions(spec: Spec) -> Iterator[Finding]:
     for path, space in tree.items(spec.action):
         if isinstance(space, Box):
-            bounds = np.abs(np.stack([space.low, space.high]))
-            finite = bounds[np.isfinite(bounds)]
-            if finite.size and (finite.max() > 10 or finite.max() < 0.1):
+            low, high = (bound.reshape(-1).astype(float) for bound in (space.low, space.high))
+            half = (high - low) / 2
+            far = (low > 1) | (high < -1) | (half < 0.1) | ((half > 10) & np.isfinite(half))
+            for index in np.flatnonzero(far)[:3].tolist():
                 yield Finding(
                     "warning",
-                    f"action{'/' + path if path else ''} reaches to {finite.max():g}, but a policy "
-                    f"starts with a deviation of about 1",
-                    "rescale actions to about -1 … 1 (gymnasium.wrappers.RescaleAction)",
+                    f"action{'/' + path if path else ''}[{index}] is from {low[index]:g} to "
+                    f"{high[index]:g}, but a policy starts around 0 with a deviation of 1, and "
+                    f"what is outside is clipped",
+                    "rescale actions to -1 … 1 (gymnasium.wrappers.RescaleAction)",
                 )
 
 
@@ -191,7 +194,7 @@ def _about_rewards(seen: Seen) -> Iterator[Finding]:
         yield Finding("ok", shown)
 
 
-def _about_endings(seen: Seen) -> Iterator[Finding]:
+def _about_endings(seen: Seen, limit: int | None) -> Iterator[Finding]:
     counts = f"{seen.terminated} terminated, {seen.truncated} truncated in {seen.steps:,} steps"
     if seen.terminated + seen.truncated == 0:
         yield Finding(
@@ -199,6 +202,8 @@ def _about_endings(seen: Seen) -> Iterator[Finding]:
             f"no episode ended in {seen.steps:,} steps",
             "evaluation needs an end: give it a time limit (gymnasium.wrappers.TimeLimit)",
         )
+    elif seen.truncated == 0 and limit is not None:
+        yield Finding("ok", f"episodes: {counts}; truncated after {limit:,} steps at the latest")
     elif seen.truncated == 0:
         yield Finding(
             "note",
@@ -277,7 +282,7 @@ def _history(env: gymnasium.Env[Any, Any], seed: int) -> list[Any]:
     for _ in range(EPISODE_STEPS):
         action = tree.index(spec.to_env(_random_action(spec, random, 1)), 0)
         obs, reward, terminated, truncated, _ = env.step(action)
-        history.append((_bytes(obs), float(reward), bool(terminated), bool(truncated)))
+        history.append((_bytes(obs), np.asarray(reward).item(), bool(terminated), bool(truncated)))
         if terminated or truncated:
             break
     return history
@@ -303,8 +308,8 @@ def _shown(spec: Tree) -> str:
 
 def _remedy(error: SurefootError) -> str:
     text = str(error)
-    if "not enough values to unpack" in text or "too many values to unpack" in text:
-        return "reset returns (obs, info); step returns (obs, reward, terminated, truncated, info)"
+    if "returned" in text:
+        return "the old Gym API returned less; wrap it, or return what Gymnasium expects"
     if "unexpected keyword argument 'seed'" in text:
         return "reset must accept seed and options as keywords"
     if "shape" in text or "dtype" in text or "outside" in text:

@@ -21,6 +21,8 @@ from surefoot.core.spec import Spec
 from surefoot.core.tree import Array, Tree
 from surefoot.envs.spaces import BadOutput, nonfinite, reader, require_playable, to_spec
 
+RESET, STEP = "(obs, info)", "(obs, reward, terminated, truncated, info)"
+
 
 class GymnasiumVector:
     """One row per environment; an ended one starts its next episode at once."""
@@ -62,10 +64,13 @@ class GymnasiumVector:
         ended: list[int] = []
         for row, env in enumerate(self._envs):
             try:
-                obs, reward, term, trunc, extra = env.step(actions[row])
+                returned = env.step(actions[row])
             except Exception as error:
                 self._fail(row, f"step({_short(actions[row])}) raised {_say(error)}", error)
             self._step[row] += 1
+            if type(returned) is not tuple or len(returned) != 5:
+                self._fail(row, f"step returned {_short(returned)}, not {STEP}")
+            obs, reward, term, trunc, extra = returned
             rewards[row] = reward if type(reward) is float else self._number(row, reward, "reward")
             self._take(row, obs, self._obs)
             if extra:
@@ -100,16 +105,18 @@ class GymnasiumVector:
         self._step[row] = 0
         seed = self._seeds(row, self._episode[row])
         try:
-            obs, _ = self._envs[row].reset(seed=seed)
+            returned = self._envs[row].reset(seed=seed)
         except Exception as error:
             self._fail(row, f"reset(seed={seed}) raised {_say(error)}", error)
-        self._take(row, obs, self._obs)
+        if type(returned) is not tuple or len(returned) != 2:
+            self._fail(row, f"reset returned {_short(returned)}, not {RESET}")
+        self._take(row, returned[0], self._obs)
 
     def _take(self, row: int, obs: Any, buffer: Tree) -> None:
         try:
             self._read(obs, buffer, row)
         except BadOutput as error:
-            self._fail(row, str(error), error)
+            self._fail(row, str(error))
 
     def _number(self, row: int, value: Any, what: str) -> float:
         try:

@@ -45,6 +45,9 @@ class Factory:
                 f"{self.name} returned a {type(env).__name__}; it must return a gymnasium.Env "
                 f"or a gymnasium.vector.VectorEnv"
             )
+        for space in ("observation_space", "action_space"):
+            if not hasattr(env, space):
+                raise ConfigError(f"{self.name} made a {type(env).__name__} without {space}")
         return env
 
 
@@ -60,6 +63,12 @@ def factory(env: str | Callable[..., Any], arguments: Mapping[str, Any] | None =
         if function is not None:
             return Factory(env, function, arguments)
     return Factory(env, _registered(env), arguments)
+
+
+def absolute(env: str) -> str:
+    """Give a `path/to/file.py:factory` its full path, so that it can be found from anywhere."""
+    place, _, name = env.rpartition(":")
+    return f"{Path(place).resolve()}:{name}" if place.endswith(".py") else env
 
 
 def make_vector(make: Factory, rows: int) -> VectorEnv:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -20,7 +22,9 @@ from surefoot.core.protocols import Sink
 LIVE_SECONDS = 0.25
 PLAIN_SECONDS = 5.0
 WIDTH = 22
-"""Characters for a field's name."""
+"""Characters for a field's name in plain blocks."""
+WIDEST, GAP = 110, 3
+"""Characters of the live panel at most, and between its columns."""
 
 
 def terminal(title: str, recent: int) -> Sink:
@@ -109,6 +113,7 @@ class LivePanel:
         self._latest: Metrics | None = None
         self._live = Live(console=console, auto_refresh=False, transient=False)
         self._live.start()
+        self._draw(Text("collecting the first rollout …"))
 
     def write(self, step: int, metrics: Metrics) -> None:
         self._latest = metrics
@@ -126,31 +131,46 @@ class LivePanel:
 
     def _show(self, metrics: Metrics) -> None:
         elapsed = time.monotonic() - self._started
-        width = self._live.console.width
+        width = min(WIDEST, self._live.console.width)
         done, total = metrics["progress/steps"], metrics["progress/total_steps"]
         left = elapsed * max(0.0, total - done) / max(done, 1.0)
+        spans = f"{duration(elapsed)} gone, {duration(left)} left"
         bar = Table.grid(padding=(0, 1), expand=True)
         bar.add_column(ratio=1)
         bar.add_column(no_wrap=True)
-        percent = min(1.0, done / total)
-        bar.add_row(
-            ProgressBar(total=total, completed=min(done, total)),
-            Text(f"{percent:4.0%}  {duration(elapsed)} gone, {duration(left)} left"),
-        )
-        columns = Table.grid(padding=(0, 3 if width >= 100 else 1), expand=True)
-        cells = []
-        for title, fields in sections(metrics, self._recent, elapsed).items():
-            columns.add_column(ratio=1)
-            grid = Table.grid(padding=(0, 1), expand=True)
-            grid.add_column(no_wrap=True, style="dim")
-            grid.add_column(no_wrap=True, justify="right", min_width=max(map(len, fields.values())))
-            for name, value in fields.items():
-                grid.add_row(name, value)
-            cells.append(Group(Text(title, style="bold"), grid))
-        columns.add_row(*cells)
-        panel = Panel(Group(bar, Text(), columns), title=Text(self._title), width=min(110, width))
-        self._live.update(panel, refresh=True)
+        percent = Text(f"{min(1.0, done / total):4.0%}  {spans}")
+        bar.add_row(ProgressBar(total=total, completed=min(done, total)), percent)
+        body = laid_out(sections(metrics, self._recent, elapsed), width - 4)
+        self._draw(Group(bar, Text(), body))
         self._shown = time.monotonic()
+
+    def _draw(self, content: RenderableType) -> None:
+        width = min(WIDEST, self._live.console.width)
+        self._live.update(Panel(content, title=Text(self._title), width=width), refresh=True)
+
+
+def laid_out(parts: dict[str, dict[str, str]], width: int) -> Text:
+    """Lay sections side by side, as many as fit; a label may be cut, a value never."""
+    columns = max(1, min(3, width // 30))
+    size = (width - GAP * (columns - 1)) // columns
+    rollout, recent, trainer = parts
+    order = [rollout, recent, trainer] if columns == 3 else [rollout, trainer, recent]
+    blocks = [_block(title, parts[title], size) for title in order]
+    text = Text(no_wrap=True)
+    for start in range(0, len(blocks), columns):
+        for lines in zip_longest(*blocks[start : start + columns], fillvalue=Text(" " * size)):
+            text.append_text(Text(" " * GAP).join(lines)).append("\n")
+    text.right_crop(1)
+    return text
+
+
+def _block(title: str, fields: dict[str, str], size: int) -> list[Text]:
+    lines = [Text(title[:size].ljust(size), style="bold")]
+    for name, value in fields.items():
+        room = max(0, size - len(value) - 1)
+        label = name if len(name) <= room else name[: max(0, room - 1)] + "…"
+        lines.append(Text(label.ljust(room + 1), style="dim") + Text(value))
+    return lines
 
 
 def duration(seconds: float) -> str:
@@ -163,5 +183,8 @@ def duration(seconds: float) -> str:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    """Print, unless nobody listens any more: a closed pipe must not end a training."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115

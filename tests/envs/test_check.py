@@ -72,7 +72,9 @@ def test_the_old_step_api_is_an_error_with_its_remedy() -> None:
             obs, reward, end, _, info = super().step(action)
             return obs, reward, end, info
 
-    assert "step returns (obs, reward, terminated, truncated, info)" in found(Old)["error"]
+    error = found(Old)["error"]
+    assert "not (obs, reward, terminated, truncated, info)" in error
+    assert "return what Gymnasium expects" in error
 
 
 def test_never_ending_and_never_truncating_are_told_apart() -> None:
@@ -85,6 +87,14 @@ def test_large_rewards_observations_and_actions_get_a_remedy() -> None:
     assert "--ppo.normalize-returns" in levels["warning"]
     assert "--policy.normalize-observations" in levels["warning"]
     assert "RescaleAction" in levels["warning"]
+
+
+def test_bounds_far_from_where_a_policy_starts_are_named_one_by_one() -> None:
+    space = Box(np.array([-1, 5, 0], np.float32), np.array([1, 6, np.inf], np.float32))
+    warning = found(Counter, truncate=True, action=space)["warning"]
+    assert "action[1] is from 5 to 6" in warning
+    assert "action[0]" not in warning
+    assert "action[2]" not in warning
 
 
 def test_observations_outside_their_bounds_and_of_another_dtype_are_noted() -> None:

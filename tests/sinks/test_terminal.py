@@ -79,6 +79,27 @@ def test_the_live_panel_shows_progress_and_time_left(monkeypatch: pytest.MonkeyP
     assert "[bold]as it is" in shown
 
 
+@pytest.mark.parametrize("width", [40, 60, 72, 80, 100, 140])
+def test_no_value_is_cut_at_any_width(width: int) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=width, color_system=None)
+    panel = LivePanel(console, "title", recent=100)
+    metrics = {**METRICS, "progress/total_steps": 12_345_678.0, "rollout/reward_mean": -123.4}
+    panel.write(50_000, metrics)
+    panel.close()
+    shown = screen.getvalue()
+    for value in ("12,345,678", "50,000", "-123.4", "0.0003", "21.50", "20.25", "is_success"):
+        assert value in shown.split("collecting")[-1], value
+
+
+def test_nobody_listening_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    for listener in (open("/dev/full", "w"), None):  # noqa: SIM115
+        monkeypatch.setattr("sys.stdout", listener)
+        sink = PlainBlocks("title", recent=100)
+        sink.write(1, METRICS)
+        sink.close()
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(8.34, "8.3s"), (245, "4:05"), (3723, "1:02:03")])
 def test_durations_read_well(seconds: float, text: str) -> None:
     assert duration(seconds) == text
