@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from surefoot.core.errors import ConfigError, EnvError, NonFiniteError, RunError, SurefootError
     from surefoot.evaluate import Evaluation
     from surefoot.policy.agent import Agent
+    from surefoot.resume import fork, resume
     from surefoot.run import Run, load
     from surefoot.train import train
 
@@ -31,6 +32,7 @@ _HOMES = {
     ),
     "surefoot.evaluate": ("Evaluation",),
     "surefoot.policy.agent": ("Agent",),
+    "surefoot.resume": ("fork", "resume"),
     "surefoot.run": ("Run", "load"),
     "surefoot.train": ("train",),
 }
@@ -48,8 +50,10 @@ __all__ = [
     "Run",
     "RunError",
     "SurefootError",
+    "fork",
     "load",
     "resolve",
+    "resume",
     "train",
 ]
 

@@ -13,6 +13,7 @@ from surefoot.core.errors import ConfigError, EnvError, SurefootError, nearest
 
 if TYPE_CHECKING:
     from surefoot.evaluate import Evaluation
+    from surefoot.run import Run
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def overview() -> str:
     """List the commands with what they do."""
     lines = ["usage: surefoot COMMAND …", "", "Train reinforcement-learning agents.", ""]
-    lines += [f"  {name:<11}{command.__doc__}" for name, command in COMMANDS.items()]
+    lines += [f"  {name:<15}{command.__doc__}" for name, command in COMMANDS.items()]
     return "\n".join([*lines, "", "Every command explains itself: surefoot COMMAND --help"])
 
 
@@ -47,19 +48,100 @@ def train(words: list[str]) -> int:
 
     options = parse(TrainOptions, words, "train")
     config, _ = settle(options, words)
-    from surefoot.train import Interrupted
     from surefoot.train import train as start
 
-    try:
-        run = start(config.env, config, options.out)
-    except Interrupted as stopped:
-        name = signal.Signals(stopped.signal).name
-        print(f"Stopped by {name} after the iteration; what was learned is in {stopped.run.path}")
-        return 128 + stopped.signal
-    row = run.summary()
-    best = "" if row["best_return"] is None else f", best recent return {row['best_return']:.2f}"
-    print(f"Ended after {row['steps']:,} steps ({run.ending}){best}.")
-    print(f"The run is in {run.path}. Next:\n  surefoot eval {run.path}")
+    return _finished(lambda: start(config.env, config, options.out))
+
+
+def resume(words: list[str]) -> int:
+    """Go on with an interrupted run:      surefoot resume RUN"""
+    from surefoot.options import ResumeOptions, parse
+
+    options = parse(ResumeOptions, words, "resume")
+    from surefoot.resume import resume as go_on
+    from surefoot.run import Run
+
+    said = options.model_dump(exclude={"run"})
+    run = Run.open(options.run, options.env)
+    if run.condition == "finished" and not any(
+        said[name] for name in ("checkpoint", "total_steps", "stop_at")
+    ):
+        row = run.summary()
+        print(f"{run.path} is finished at step {row['steps']:,} ({run.ending}); to extend it:")
+        print(f"  surefoot resume {run.path} --total-steps {2 * row['steps']}")
+    return _finished(lambda: go_on(options.run, **said))
+
+
+def fork(words: list[str]) -> int:
+    """Branch off with other settings:     surefoot fork RUN --out NEW --ppo.learning-rate 1e-4"""
+    from surefoot.options import ForkOptions, given, parse
+
+    options = parse(ForkOptions, words, "fork")
+    settings = given(options, words)
+    env = settings.pop("env", None)
+    from surefoot.resume import fork as branch
+
+    return _finished(lambda: branch(options.run, options.out, options.checkpoint, env, **settings))
+
+
+def pin(words: list[str]) -> int:
+    """Keep a checkpoint for good:         surefoot pin RUN STEP"""
+    from surefoot.options import PinOptions, parse
+
+    options = parse(PinOptions, words, "pin")
+    from surefoot.run import Run
+
+    found = Run.open(options.run).pin(options.step, not options.remove)
+    print(f"{found.path} {'goes with its time again' if options.remove else 'stays'}")
+    return 0
+
+
+def verify_resume(words: list[str]) -> int:
+    """Prove that a run resumes exactly:   surefoot verify-resume ENV"""
+    from surefoot.options import VerifyOptions, parse, settle
+
+    options = parse(VerifyOptions, words, "verify-resume")
+    config, _ = settle(options, words)
+    from surefoot.verify import verify
+
+    found = verify(config, options.steps, print)
+    for difference in found[:20]:
+        print(f"  {difference}")
+    print("not exact" if found else "exact: weights, optimizer, counters and metrics are the same")
+    return 1 if found else 0
+
+
+def export(words: list[str]) -> int:
+    """Write a policy for other programs:  surefoot export RUN --format onnx"""
+    from surefoot.options import ExportOptions, parse
+
+    options = parse(ExportOptions, words, "export")
+    from surefoot.run import Run
+
+    print(Run.open(options.run).export(options.format, options.out, options.checkpoint))
+    return 0
+
+
+def best(words: list[str]) -> int:
+    """List the best models of all runs:   surefoot best [ENV]"""
+    from surefoot.options import BestOptions, parse
+
+    options = parse(BestOptions, words, "best")
+    from surefoot.store.hall_of_fame import halls
+
+    table = [["environment", "score", "by", "seed", "step", "run"]]
+    for hall in halls(options.runs):
+        for entry in hall.entries():
+            if options.env in ("", entry.env):
+                given = ", ".join(f"{key}={value}" for key, value in entry.env_args.items())
+                env = f"{entry.env} ({given})" if given else entry.env
+                score = f"{entry.score:.2f}"
+                where = [str(entry.seed), f"{entry.step:,}", entry.path]
+                table.append([env, score, entry.by, *where])
+    if len(table) == 1:
+        print(f"no models of {options.env or 'any environment'} in {options.runs}/hall_of_fame")
+        return 1
+    _print_table(table, (str.ljust, str.rjust, str.ljust, str.rjust, str.rjust, str.ljust))
     return 0
 
 
@@ -68,9 +150,12 @@ def evaluate(words: list[str]) -> int:
     from surefoot.options import EvalOptions, parse
 
     options = parse(EvalOptions, words, "eval")
-    from surefoot.run import Run
+    if (options.run is None) == (options.best is None):
+        raise ConfigError("name a run, or an environment with --best ENV")
+    from surefoot.run import Run, champion
 
-    result = Run.open(options.run, options.env).evaluate(
+    path = options.run or champion(options.runs, options.best or "", options.env_args)
+    result = Run.open(path, options.env).evaluate(
         episodes=options.episodes,
         checkpoint=options.checkpoint,
         deterministic=not options.stochastic,
@@ -106,11 +191,7 @@ def runs(words: list[str]) -> int:
     if len(table) == 1:
         print(f"no runs below {directory}")
         return 0
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    sides = (str.ljust, str.ljust, str.rjust, str.rjust, str.ljust)
-    for line in table:
-        cells = (side(cell, width) for side, cell, width in zip(sides, line, widths, strict=True))
-        print("  ".join(cells).rstrip())
+    _print_table(table, (str.ljust, str.ljust, str.rjust, str.rjust, str.ljust))
     return 0
 
 
@@ -136,10 +217,16 @@ def check_env(words: list[str]) -> int:
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
+    "resume": resume,
+    "fork": fork,
     "eval": evaluate,
-    "config": config,
     "runs": runs,
+    "best": best,
+    "pin": pin,
+    "export": export,
+    "config": config,
     "check-env": check_env,
+    "verify-resume": verify_resume,
 }
 
 
@@ -153,6 +240,32 @@ def described(result: Evaluation) -> str:
     if result.success_rate is not None:
         lines.append(f"  success {result.success_rate:10.1%}")
     return "\n".join(lines)
+
+
+def _finished(work: Callable[[], Run]) -> int:
+    """Train, and say how it ended and what to do next."""
+    from surefoot.train import Interrupted
+
+    try:
+        run = work()
+    except Interrupted as stopped:
+        name = signal.Signals(stopped.signal).name
+        print(f"Stopped by {name}. To go on exactly:\n  surefoot resume {stopped.run.path}")
+        return 128 + stopped.signal
+    row = run.summary()
+    best = "" if row["best_return"] is None else f", best return {row['best_return']:.2f}"
+    print(f"Ended after {row['steps']:,} steps ({run.ending}){best}.")
+    print(f"The run is in {run.path}. Next:\n  surefoot eval {run.path}")
+    if run.condition != "finished":
+        print(f"  surefoot resume {run.path}")
+    return 0
+
+
+def _print_table(table: list[list[str]], sides: Sequence[Callable[[str, int], str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        cells = (side(cell, width) for side, cell, width in zip(sides, line, widths, strict=True))
+        print("  ".join(cells).rstrip())
 
 
 def _guarded(command: Callable[[list[str]], int], words: list[str]) -> int:

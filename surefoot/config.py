@@ -114,6 +114,47 @@ def write_schedule(schedule: Constant | Linear | Cosine | Adaptive) -> float | s
 _as_schedule = (BeforeValidator(parse_schedule), PlainSerializer(write_schedule))
 Schedule: TypeAlias = Annotated[Constant | Linear | Cosine, *_as_schedule]
 Rate: TypeAlias = Annotated[Constant | Linear | Cosine | Adaptive, *_as_schedule]
+
+
+class Steps(Model):
+    """Every so many steps of the run, rounded to whole iterations."""
+
+    count: PositiveInt
+
+    def __str__(self) -> str:
+        return str(self.count)
+
+    def iterations(self, steps_per_iteration: int) -> int:
+        return max(1, round(self.count / steps_per_iteration))
+
+
+class Iterations(Model):
+    """Every so many iterations."""
+
+    count: PositiveInt
+
+    def __str__(self) -> str:
+        return f"{self.count}it"
+
+    def iterations(self, steps_per_iteration: int) -> int:
+        return self.count
+
+
+def parse_interval(value: Any) -> Any:
+    """Read `20000` or `1e5` as steps, `200it` as iterations."""
+    if isinstance(value, Model):
+        return value
+    text = str(value).strip().replace("_", "")
+    kind, number = (Iterations, text[:-2]) if text.endswith("it") else (Steps, text)
+    try:
+        return kind(count=float(number))
+    except ValueError:
+        raise ValueError("an interval is a number of steps, or of iterations as 200it") from None
+
+
+Interval: TypeAlias = Annotated[
+    Steps | Iterations, BeforeValidator(parse_interval), PlainSerializer(str)
+]
 Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -233,12 +274,40 @@ class Config(Model):
     """Stop after this many hours; none: do not."""
     recent_episodes: PositiveInt = 100
     """How many of the last episodes the `recent/` metrics cover."""
+    checkpoint_every: Interval | None = None
+    """Save after this many steps, or iterations as 200it; none: 20 times a run, and at least every
+    500,000 steps."""
+    keep: PositiveInt = 3
+    """How many of the last checkpoints stay, besides the best and those pinned."""
+    restore: Literal["auto", "snapshot", "replay", "rebuild", "fresh"] = "auto"
+    """How environments come back after a restart: by their own get_state and set_state, by playing
+    their episode again, the same in an object built anew for every episode, or not at all, with
+    episodes cut at every checkpoint; auto finds out by a short probe."""
+    on_save_error: Literal["stop", "continue"] = "stop"
+    """What to do when a checkpoint cannot be written: stop, or go on and try again at the next."""
+    evaluate_every: Interval | None = None
+    """Evaluate after this many steps, or iterations as 50it; none: never."""
+    evaluate_episodes: PositiveInt = 10
+    """Episodes per evaluation during training."""
+    num_checkpoints: NonNegativeInt = 3
+    """How many policies to leave in models/ on the way, at evenly spaced moments."""
+    hall_of_fame: NonNegativeInt = 5
+    """How many of the best models over all runs beside this one to keep; 0: leave it alone."""
     inference_rows: PositiveInt | None = None
     """Rows per call of the policy while collecting; none: all of them."""
     ppo: PPOConfig = PPOConfig()
     """Settings of PPO."""
     policy: PolicyConfig = PolicyConfig()
     """Settings of the networks."""
+
+    def iteration_steps(self) -> int:
+        """Return how many steps one iteration takes, if all of them are valid."""
+        return self.envs * self.ppo.horizon
+
+    def checkpoint_iterations(self) -> int:
+        """Return after how many iterations a checkpoint is due."""
+        default = Steps(count=max(1, min(self.total_steps // 20, 500_000)))
+        return (self.checkpoint_every or default).iterations(self.iteration_steps())
 
     def to_yaml(self) -> str:
         """Write every setting, so that `Config.from_yaml` gives an equal config."""
@@ -317,7 +386,7 @@ def _lines(
     for name, field in type(model).model_fields.items():
         below = {source: said[name] for source, said in sources.items() if name in (said or {})}
         setting = getattr(model, name)
-        lines.append(f"{indent}# {field.description}")
+        lines.append(f"{indent}# {' '.join((field.description or '').split())}")
         if isinstance(setting, Model) and group((name,)):
             lines += [f"{indent}{name}:", *_lines(setting, values[name], below, indent + "  ")]
         else:

@@ -11,11 +11,15 @@ import numpy as np
 from surefoot.collect.record import Tally
 from surefoot.core import seeding, tree
 from surefoot.core.errors import RunError
-from surefoot.core.metrics import mean
+from surefoot.core.metrics import Metrics, mean, prefixed, present
 from surefoot.core.protocols import Actor, VectorEnv
 from surefoot.core.rollout import Episode
 from surefoot.core.seeding import EpisodeSeeds, Purpose
+from surefoot.core.spec import Spec, differences
+from surefoot.envs.make import Factory, make_some
 
+ROWS = 16
+"""Environments that are evaluated side by side at most."""
 MAX_STEPS = 30_000
 """An episode that is longer than this is taken for one that never ends."""
 
@@ -53,6 +57,16 @@ class Evaluation:
         """Share of successes among the episodes that report `is_success`, if any does."""
         return mean(e.success for e in self.episodes if e.success is not None)
 
+    def metrics(self) -> Metrics:
+        """Return what a training reports of it."""
+        figures = present(
+            return_mean=self.return_mean,
+            return_std=self.return_std,
+            length_mean=self.length_mean,
+            success_rate=self.success_rate,
+        )
+        return prefixed("evaluate", figures)
+
     def summary(self) -> dict[str, float | int]:
         """Return every figure by name."""
         figures: dict[str, float | int] = {"step": self.step, "episodes": len(self.episodes)}
@@ -64,6 +78,25 @@ class Evaluation:
         if self.success_rate is not None:
             figures["success_rate"] = self.success_rate
         return figures
+
+
+def evaluate(
+    actor: Actor,
+    make: Factory,
+    spec: Spec,
+    episodes: int,
+    seed: int,
+    step: int,
+    rows: int = ROWS,
+) -> Evaluation:
+    """Play whole episodes in environments built anew, which must be what was trained on."""
+    env = make_some(make, min(episodes, rows))
+    try:
+        if different := differences(spec, env.spec):
+            raise RunError(f"{make.name} is not what was trained on: {'; '.join(different)}")
+        return play(actor, env, episodes, seed, step)
+    finally:
+        env.close()
 
 
 def play(actor: Actor, env: VectorEnv, episodes: int, seed: int, step: int) -> Evaluation:

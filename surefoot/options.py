@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
 import yaml
-from pydantic import NonNegativeInt, PositiveInt, ValidationError
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 from tyro.conf import Positional, arg
 from tyro.constructors import (
     ConstructorRegistry,
@@ -24,12 +24,15 @@ from surefoot.config import (
     Adaptive,
     Config,
     Constant,
+    Iterations,
     Linear,
     Model,
+    Steps,
     build,
     explain,
     group,
     layers,
+    parse_interval,
     parse_schedule,
 )
 from surefoot.core.errors import ConfigError
@@ -53,11 +56,91 @@ class ConfigOptions(Config):
     """YAML file with settings."""
 
 
-class EvalOptions(Model):
-    """Play episodes with a trained policy and summarize their returns and lengths."""
+class ResumeOptions(Model):
+    """Go on with an interrupted run exactly where it was, or extend a finished one."""
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""
+    checkpoint: NonNegativeInt | None = None
+    """Go back to the checkpoint of this step and set aside what came after; none: the newest."""
+    total_steps: PositiveInt | None = None
+    """New budget, larger than the steps so far; schedules follow it. none: as it was."""
+    max_hours: PositiveFloat | None = None
+    """Stop after this many hours from now; none: as the run was started."""
+    stop_at: float | None = None
+    """Finish once the recent return reaches this; none: as the run was started."""
+    allow_inexact: bool = False
+    """Where an environment does not come back as it was, begin new episodes instead of refusing."""
+    env: str | None = None
+    """The environment, for runs whose own was a function that cannot be imported."""
+
+
+class ForkOptions(Config):
+    """Start a new run from a checkpoint of another one, with other settings."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")] = Path()
+    """Run directory of the parent."""
+    env: str = ""
+    """The environment, if another one or a function that cannot be imported."""
+    checkpoint: str = "last"
+    """best, last, or a step."""
+    out: Path | None = None
+    """Directory of the new run; none: a new one under runs/."""
+
+
+class PinOptions(Model):
+    """Keep a checkpoint for good, however many come after it."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Run directory."""
+    step: Annotated[Positional[int], arg(metavar="STEP")]
+    """Step of the checkpoint."""
+    remove: bool = False
+    """Take the pin away."""
+
+
+class VerifyOptions(Config):
+    """Train twice N steps; then N steps, kill -9, resume, N steps; and compare everything."""
+
+    steps: PositiveInt = 5_000
+    """N: where the second run is killed, roughly."""
+    config: Path | None = None
+    """YAML file with settings."""
+
+
+class ExportOptions(Model):
+    """Write a trained policy, normalizer included, for use without surefoot."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Run directory."""
+    format: Literal["pth", "onnx", "pt2"] = "pth"
+    """pth: weights as a state dict; onnx, pt2 (torch.export): observations in, actions out."""
+    checkpoint: str = "best"
+    """best, last, or a step."""
+    out: Path | None = None
+    """File to write; none: models/exported.FORMAT in the run."""
+
+
+class BestOptions(Model):
+    """List the best models over all runs, problem by problem."""
+
+    env: Annotated[Positional[str], arg(metavar="ENV")] = ""
+    """Only those of this environment."""
+    runs: Path = Path("runs")
+    """Directory of the runs."""
+
+
+class EvalOptions(Model):
+    """Play episodes with a trained policy and summarize their returns and lengths."""
+
+    run: Annotated[Positional[Path | None], arg(metavar="RUN")] = None
+    """Run directory."""
+    best: Annotated[str | None, arg(metavar="ENV")] = None
+    """Play the champion of all runs in this environment instead of a run's policy."""
+    env_args: dict[str, Any] = {}
+    """With --best: the environment's arguments, where there are champions for several."""
+    runs: Path = Path("runs")
+    """With --best: directory of the runs."""
     episodes: PositiveInt = 20
     """How many whole episodes to play."""
     checkpoint: str = "best"
@@ -110,7 +193,7 @@ def parse(model: type[M], words: list[str], command: str) -> M:
 
 
 def settle(
-    options: TrainOptions | ConfigOptions, words: list[str]
+    options: TrainOptions | ConfigOptions | VerifyOptions, words: list[str]
 ) -> tuple[Config, dict[str, Any]]:
     """Lay flags over the config file over the preset; return the config and its sources."""
     said = layers("", options.config).get(str(options.config), {}).get("env") or ""
@@ -122,9 +205,14 @@ def settle(
             f"{options.config} has the settings of {said}, not of {env}; remove its line `env: …` "
             f"to use them all the same"
         )
-    flags = _given(Config, options, {word.split("=")[0] for word in words})
+    flags = given(options, words)
     sources = {**layers(env, options.config), "argument": {"env": env}, "flag": flags}
     return build(sources), sources
+
+
+def given(options: Config, words: list[str]) -> dict[str, Any]:
+    """Pick the settings of a run whose options stand on the command line."""
+    return _given(Config, options, {word.split("=")[0] for word in words})
 
 
 def _given(model: type[Model], values: Any, words: set[str], prefix: str = "") -> dict[str, Any]:
@@ -183,6 +271,26 @@ def _schedule_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | N
         instance_from_str=read,
         is_instance=lambda value: isinstance(value, Model) or value is None,
         str_from_instance=lambda schedule: [str(schedule)],
+    )
+
+
+@_registry.primitive_rule
+def _interval_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """Read an interval as one argument."""
+    kinds = _members(info.type)
+    if not {Steps, Iterations} <= kinds:
+        return None
+
+    def read(words: list[str]) -> Any:
+        none = words[0].lower() == "none" and type(None) in kinds
+        return None if none else parse_interval(words[0])
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="STEPS|ITERATIONSit",
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, Model) or value is None,
+        str_from_instance=lambda interval: [str(interval)],
     )
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,19 +20,23 @@ from safetensors.numpy import save_file
 
 from surefoot.config import Config
 from surefoot.core import tree
-from surefoot.core.errors import ConfigError, RunError, SurefootError
-from surefoot.core.protocols import State
-from surefoot.core.spec import Spec, differences
-from surefoot.envs.make import Factory, factory, make_some
-from surefoot.evaluate import Evaluation, play
+from surefoot.core.errors import CheckpointError, ConfigError, RunError, SaveError, SurefootError
+from surefoot.core.spec import Spec
+from surefoot.core.state import State
+from surefoot.envs.make import Factory, factory
+from surefoot.evaluate import ROWS, Evaluation, evaluate
 from surefoot.policy.actor import Greedy, PolicyActor, Sample
 from surefoot.policy.agent import Agent
 from surefoot.policy.build import build_actor_critic
 from surefoot.policy.device import to_tensors
-from surefoot.store import checkpoint
-from surefoot.store.checkpoint import Checkpoint
-
-EVALUATION_ROWS = 16
+from surefoot.policy.export import to_onnx, to_pt2
+from surefoot.policy.files import actor_file
+from surefoot.store import durable
+from surefoot.store.checkpoint import Boundary, Checkpoint, Checkpoints
+from surefoot.store.hall_of_fame import DIRECTORY, Entry, HallOfFame, halls
+from surefoot.store.models import Models
+from surefoot.store.retention import Keeper
+from surefoot.store.saver import Saver
 
 
 class Run:
@@ -43,11 +47,16 @@ class Run:
     ) -> None:
         self.path = path
         self.config = config
+        self.store = Checkpoints(path)
         self._env = env
 
     @classmethod
     def create(
-        cls, path: Path | None, config: Config, env: str | Callable[..., Any] | None = None
+        cls,
+        path: Path | None,
+        config: Config,
+        env: str | Callable[..., Any] | None = None,
+        parent: Mapping[str, Any] | None = None,
     ) -> Run:
         """Start a directory, a new one if none is named; none is ever overwritten."""
         try:
@@ -56,27 +65,19 @@ class Run:
             raise ConfigError(f"env_args cannot be written down: {error}") from None
         path = path or _fresh_directory(config)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            what = "holds a run" if (path / "run.json").is_file() else "exists and is not empty"
-            raise RunError(
-                f"{path} {what} and is never overwritten; choose another directory with --out, "
-                f"or look at it with `surefoot eval {path}`"
-            )
-        try:
-            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"cannot make the run directory {path}: {error}") from None
+            raise RunError(_taken(path))
         identity = {
             "id": uuid.uuid4().hex,
-            "parent": None,
+            "parent": parent,
             "problem": problem(config),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         try:
-            with (path / "run.json").open("x") as file:
-                file.write(json.dumps(identity, indent=1) + "\n")
-        except FileExistsError:
-            raise RunError(f"{path} was just taken by another run; choose another") from None
-        (path / "config.yaml").write_text(settings, encoding="utf-8")
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            durable.write_file(path / "config.yaml", settings.encode())
+            durable.write_file(path / "run.json", json.dumps(identity, indent=1).encode() + b"\n")
+        except OSError as error:
+            raise RunError(f"cannot make the run directory {path}: {error}") from None
         return cls(path, config, env)
 
     @classmethod
@@ -94,28 +95,77 @@ class Run:
             raise RunError(f"{path / 'config.yaml'} cannot be used: {error}") from None
 
     @property
-    def checkpoints_directory(self) -> Path:
-        return self.path / "checkpoints"
+    def checkpoints(self) -> list[Checkpoint]:
+        return self.store.listed()
 
     @property
-    def checkpoints(self) -> list[Checkpoint]:
-        return checkpoint.listed(self.checkpoints_directory)
+    def identity(self) -> dict[str, Any]:
+        """What run.json says: id, parent, problem, created."""
+        try:
+            content = json.loads((self.path / "run.json").read_text())
+            return {"id": str(content["id"]), "parent": None, **content}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{self.path / 'run.json'} cannot be used: {error}") from None
 
-    def checkpoint(self, which: str = "best") -> Checkpoint:
+    def checkpoint(self, which: str | int = "best") -> Checkpoint:
         """Find the `best` (else the last), the `last`, or the one of a step."""
         there = self.checkpoints
         if not there:
-            raise RunError(f"{self.path} has no checkpoint yet")
+            raise RunError(f"{self.path} has no checkpoint{self._damage() or ' yet'}")
         if which == "last":
             return there[-1]
         if which == "best":
-            scored = [c for c in there if c.score is not None]
+            named = [c for c in there if c.step == there[-1].manifest.best]
+            scored = named or [c for c in there if c.score is not None]
             return max(scored, key=lambda c: (c.score, c.step)) if scored else there[-1]
         for found in there:
-            if which.isdecimal() and found.step == int(which):
+            if str(which).isdecimal() and found.step == int(which):
                 return found
         steps = ", ".join(str(c.step) for c in there)
         raise RunError(f"no checkpoint {which!r} in {self.path}; there are best, last, {steps}")
+
+    def configure(self, config: Config) -> None:
+        """Replace the settings: for a run that is to go on for longer."""
+        durable.write_file(self.path / "config.yaml", config.to_yaml().encode())
+        self.config = config
+
+    def saver(self, commit: Callable[[], None], tell: Callable[[Mapping[str, Any]], None]) -> Saver:
+        """Make what saves this run; `commit` makes sure of its metrics, `tell` takes events."""
+        config, identity = self.config, self.identity
+        hall = HallOfFame(self.path.parent, identity["problem"], config.hall_of_fame)
+
+        def enter(best: Boundary) -> None:
+            by = "return" if best.evaluation is None else "evaluation"
+            entry = Entry(
+                run=identity["id"],
+                step=best.step,
+                score=best.score if best.evaluation is None else best.evaluation,
+                by=by,
+                env=config.env,
+                env_args=config.env_args,
+                seed=config.seed,
+                path=str(self.path.absolute()),
+            )
+            hall.offer(entry, config, best)
+
+        def stop(error: OSError) -> None:
+            raise SaveError(
+                f"cannot save in {self.path}: {error}; the checkpoints before are intact. When "
+                f"there is room again, go on with `surefoot resume {self.path}`"
+            )
+
+        def go_on(error: OSError) -> None:
+            message = f"cannot save in {self.path}: {error}; trying again at the next checkpoint"
+            tell({"event": "save-error", "message": message})
+
+        return Saver(
+            commit=commit,
+            models=Models(self.path / "models", config.num_checkpoints),
+            keeper=Keeper(self.store, config.keep),
+            enter=enter if config.hall_of_fame else lambda best: None,
+            trouble={"stop": stop, "continue": go_on}[config.on_save_error],
+            tell=tell,
+        )
 
     def save_fault(self, step: int, evidence: State) -> Path:
         """Keep what led to a fault: arrays, figures and the settings."""
@@ -130,18 +180,20 @@ class Run:
         (path / "config.yaml").write_text(self.config.to_yaml(), encoding="utf-8")
         return path
 
-    def load(self, which: str = "best") -> Agent:
+    def load(self, which: str | int = "best") -> Agent:
         """Load a trained policy; its environment is not needed."""
         return self._load(self.checkpoint(which))
 
     def _load(self, found: Checkpoint) -> Agent:
-        state = checkpoint.read(found)
+        _, state = self.store.read(found.path)
         try:
-            spec = Spec.from_state(state["spec"])
+            spec, arrays = Spec.from_state(state["spec"]), state["learner"]["policy"]
+            if spec.size > sum(array.size for array in arrays.values()):
+                raise ValueError(f"its spaces are larger than its networks: {spec.size} numbers")
             policy = build_actor_critic(spec, self.config.policy, self.config.seed)
-            policy.load_state_dict(to_tensors(state["learner"]["policy"], torch.device("cpu")))
-        except (KeyError, TypeError, RuntimeError) as error:
-            raise RunError(
+            policy.load_state_dict(to_tensors(arrays, torch.device("cpu")))
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise CheckpointError(
                 f"{found.path} does not fit {self.path / 'config.yaml'}: {error}"
             ) from None
         return Agent(policy, spec, self.config.seed)
@@ -149,7 +201,7 @@ class Run:
     def evaluate(
         self,
         episodes: int = 20,
-        checkpoint: str = "best",
+        checkpoint: str | int = "best",
         deterministic: bool = True,
         seed: int | None = None,
         render: bool = False,
@@ -162,16 +214,33 @@ class Run:
         found = self.checkpoint(checkpoint)
         agent = self._load(found)
         make = self.factory({"render_mode": "human"} if render else {})
-        env = make_some(make, 1 if render else min(episodes, EVALUATION_ROWS))
-        try:
-            if different := differences(agent.spec, env.spec):
-                raise RunError(f"{make.name} is not what was trained on: {'; '.join(different)}")
-            actor = PolicyActor(agent.network, Greedy() if deterministic else Sample())
-            return play(
-                actor, env, episodes, self.config.seed if seed is None else seed, found.step
-            )
-        finally:
-            env.close()
+        actor = PolicyActor(agent.network, Greedy() if deterministic else Sample())
+        seed = self.config.seed if seed is None else seed
+        rows = 1 if render else ROWS
+        return evaluate(actor, make, agent.spec, episodes, seed, found.step, rows)
+
+    def export(
+        self, format: str = "pth", out: Path | None = None, checkpoint: str | int = "best"
+    ) -> Path:
+        """Write a trained policy as a file for use without surefoot; return where."""
+        agent = self.load(checkpoint)
+        makers = {
+            "pth": lambda: actor_file(agent.network.arrays()),
+            "onnx": lambda: to_onnx(agent.network, agent.spec),
+            "pt2": lambda: to_pt2(agent.network, agent.spec),
+        }
+        if format not in makers:
+            raise ConfigError(f"format={format!r}: choose one of {', '.join(makers)}")
+        path = Path(out) if out else self.path / "models" / f"exported.{format}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        durable.write_file(path, makers[format]())
+        return path
+
+    def pin(self, step: int, pinned: bool = True) -> Checkpoint:
+        """Let a checkpoint stay whatever comes after it, or no longer."""
+        found = self.checkpoint(step)
+        self.store.pin(found, pinned)
+        return found
 
     def factory(self, extra: dict[str, Any]) -> Factory:
         """Find what makes this run's environments."""
@@ -197,28 +266,55 @@ class Run:
 
     def summary(self) -> dict[str, Any]:
         """Say in a few words how far the run is: for a table of runs."""
-        last = _last_line(self.path / "metrics.jsonl")
+        last = last_line(self.path / "metrics.jsonl")
         scores = [c.score for c in self.checkpoints if c.score is not None]
         return {
             "run": str(self.path),
             "environment": self.config.env,
             "steps": int(last.get("step", 0)),
             "best_return": max(scores) if scores else None,
-            "state": self._state(),
+            "state": self.condition + self._damage(),
         }
 
     @property
     def ending(self) -> str:
         """Say why training ended, or nothing."""
-        return str(_last_line(self.path / "journal.jsonl").get("reason", ""))
+        return str(self._last_event.get("reason", ""))
 
-    def _state(self) -> str:
+    @property
+    def _last_event(self) -> dict[str, Any]:
+        return last_line(self.path / "journal.jsonl")
+
+    @property
+    def condition(self) -> str:
+        """Say whether the run is running, finished or interrupted."""
         if (self.path / "lock").exists():
             with (self.path / "lock").open() as file:
                 if not _locked(file, fcntl.LOCK_SH):
                     return "running"
-        ended = _last_line(self.path / "journal.jsonl").get("event") == "finish"
-        return "finished" if ended else "interrupted"
+        return "finished" if self._last_event.get("event") == "finish" else "interrupted"
+
+    def _damage(self) -> str:
+        damaged = len(self.store.paths()) - len(self.checkpoints)
+        return f", {damaged} damaged" if damaged else ""
+
+
+def champion(runs: Path, env: str, env_args: Mapping[str, Any]) -> Path:
+    """Find the best model of all runs in an environment."""
+    found = {
+        hall.directory: entries[0]
+        for hall in halls(runs)
+        if (entries := hall.entries()) and entries[0].env == env
+    }
+    exact = {path: entry for path, entry in found.items() if entry.env_args == env_args}
+    if not found or (env_args and not exact):
+        raise RunError(f"no champion of {env} in {runs / DIRECTORY}; `surefoot best` lists them")
+    chosen = exact or found
+    if len(chosen) > 1:
+        known = "; ".join(str(entry.env_args) for entry in found.values())
+        raise RunError(f"there are champions of {env} with {known}; choose by --env-args")
+    ((path, entry),) = chosen.items()
+    return path / entry.directory
 
 
 def load(path: str | Path, checkpoint: str = "best") -> Agent:
@@ -235,7 +331,8 @@ def problem(config: Config) -> str:
 
 def summaries(directory: Path) -> list[dict[str, Any]]:
     """Summarize the runs below a directory, oldest first; one that cannot be read says why."""
-    found = [path.parent for path in directory.glob("**/run.json")]
+    places = [path.parent for path in directory.glob("**/run.json")]
+    found = [path for path in places if DIRECTORY not in path.parts]
     rows = []
     for path in sorted(found, key=lambda path: (path / "run.json").stat().st_mtime):
         try:
@@ -244,6 +341,26 @@ def summaries(directory: Path) -> list[dict[str, Any]]:
             broken = {"environment": "-", "steps": 0, "best_return": None}
             rows.append({"run": str(path), **broken, "state": f"unreadable: {error}"})
     return rows
+
+
+def _taken(path: Path) -> str:
+    """Say that a directory is in use, and what can be done about it."""
+    if not (path / "run.json").is_file():
+        return f"{path} exists and is not empty; choose another directory with --out"
+    try:
+        state = Run.open(path).summary()
+    except SurefootError as error:
+        return f"{path} holds a run that cannot be read ({error}); choose another with --out"
+    what = (
+        f"{path} holds a run of {state['environment']}, {state['state']} at step {state['steps']:,}"
+    )
+    advice = {
+        "running": "wait for it, or choose another directory with --out",
+        "interrupted": f"go on with it by `surefoot resume {path}`, or choose another with --out",
+        "finished": f"extend it by `surefoot resume {path} --total-steps N`, or choose another "
+        f"directory with --out",
+    }
+    return f"{what}, and is never overwritten; {advice[state['state'].split(',')[0]]}"
 
 
 def _fresh_directory(config: Config) -> Path:
@@ -270,7 +387,7 @@ def _locked(file: TextIO, kind: int) -> bool:
     return True
 
 
-def _last_line(file: Path) -> dict[str, Any]:
+def last_line(file: Path) -> dict[str, Any]:
     """Read the last complete JSON line of a file, or nothing."""
     if not file.is_file():
         return {}

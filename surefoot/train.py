@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,25 +12,27 @@ from typing import Any
 
 import torch
 
-from surefoot.collect.build import build_collector
+from surefoot.collect.build import build_collector, find_way
 from surefoot.config import Config, resolve
 from surefoot.core import signals
 from surefoot.core.episodes import RecentEpisodes
-from surefoot.core.errors import ConfigError, NonFiniteError
+from surefoot.core.errors import ConfigError, NonFiniteError, SaveError
 from surefoot.core.metrics import Metrics, mean, prefixed, present
 from surefoot.core.progress import Progress
-from surefoot.core.protocols import Collector, Learner, Sink
+from surefoot.core.protocols import Learner, Sink
 from surefoot.core.rollout import Rollout
-from surefoot.envs.make import absolute, factory, name_of
+from surefoot.core.spec import Spec
+from surefoot.envs.make import Factory, absolute, factory, name_of
+from surefoot.envs.probe import Kind
+from surefoot.evaluate import Evaluation, evaluate
 from surefoot.learn.build import build_learner
 from surefoot.run import Run
 from surefoot.sinks.fanout import FanOut
 from surefoot.sinks.jsonl import JsonLines
 from surefoot.sinks.terminal import terminal
-from surefoot.store.retention import Boundary, Keeper
-
-BEST_WRITES = 20
-"""How many times per run, at most, a new best is written to disk before the end."""
+from surefoot.store.checkpoint import Boundary
+from surefoot.store.saver import Saver
+from surefoot.training import Training
 
 
 @dataclass
@@ -38,24 +40,13 @@ class Parts:
     """Everything the loop works with."""
 
     config: Config
-    collector: Collector
-    learner: Learner
+    training: Training
+    evaluate: Callable[[Progress], Evaluation | None]
+    log: JsonLines
     sink: Sink
+    saver: Saver
     run: Run
-    progress: Progress
-    recent: RecentEpisodes
     started: float = field(default_factory=time.monotonic)
-
-    def boundary(self) -> Boundary:
-        """Take down all state as it is between two iterations: what may be saved."""
-        state = {
-            "spec": self.collector.spec.state(),
-            "progress": vars(self.progress),
-            "recent": self.recent.state(),
-            "learner": self.learner.state(),
-            "collector": self.collector.state(),
-        }
-        return Boundary(self.progress.steps, self.recent.score, state)
 
 
 def train(
@@ -78,87 +69,144 @@ def train(
     env = absolute(env) if isinstance(env, str) else env
     name = env if isinstance(env, str) else name_of(env)
     config = config.model_copy(update={"env": name}) if config else resolve(name, None, settings)
-    with _threads(config.threads):
-        return _train(config, env, Path(out) if out else None)
-
-
-def _train(config: Config, env: str | Callable[..., Any], out: Path | None) -> Run:
-    collector = build_collector(config, factory(env, config.env_args))
-    try:
-        learner = build_learner(config, collector.spec)
-        run = Run.create(out, config, None if isinstance(env, str) else env)
-        title = f"surefoot · {config.env} · {config.algo} · seed {config.seed} · {run.path}"
+    make = factory(env, config.env_args)
+    way = find_way(config, make)
+    with prepared(config, make, way.kind) as training:
+        run = Run.create(Path(out) if out else None, config, None if isinstance(env, str) else env)
         with run.lock():
-            sink = FanOut([JsonLines(run.path), terminal(title, config.recent_episodes)])
-            parts = Parts(
-                config=config,
-                collector=collector,
-                learner=learner,
-                sink=sink,
-                run=run,
-                progress=Progress(config.total_steps),
-                recent=RecentEpisodes(config.recent_episodes),
+            start = {"event": "start", "restore": way.kind, "because": way.because}
+            return carry_out(
+                run, make, training, {**start, "config": config.model_dump(mode="json")}
             )
-            sink.event({"event": "start", "config": config.model_dump(mode="json")})
-            try:
-                ending = fit(parts)
-                sink.event({"event": ending.event, "reason": ending.reason})
-            except Interrupted as stopped:
-                sink.event({"event": "signal", "reason": signal.Signals(stopped.signal).name})
-                raise
-            except BaseException as error:
-                sink.event({"event": "fault", "error": f"{type(error).__name__}: {error}"})
-                raise
-            finally:
-                sink.close()
+
+
+@contextmanager
+def prepared(config: Config, make: Factory, kind: Kind) -> Iterator[Training]:
+    """Build who plays and who learns, on the threads that were asked for."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(config.threads)
+    try:
+        collector = build_collector(config, make, kind)
+        try:
+            learner = build_learner(config, collector.spec)
+            progress, recent = Progress(config.total_steps), RecentEpisodes(config.recent_episodes)
+            yield Training(kind, collector, learner, progress, recent)
+        finally:
+            collector.close()
     finally:
-        collector.close()
+        torch.set_num_threads(before)
+
+
+def carry_out(
+    run: Run,
+    make: Factory,
+    training: Training,
+    opening: Mapping[str, Any],
+    metrics_bytes: int = 0,
+    save_first: bool = False,
+) -> Run:
+    """Train to the end in a run directory that is ours, and write down how it began and ended.
+
+    `metrics_bytes` is how much of metrics.jsonl belongs to what was done before.
+    """
+    config = run.config
+    log = JsonLines(run.path, metrics_bytes)
+    title = f"surefoot · {config.env} · {config.algo} · seed {config.seed} · {run.path}"
+    sink = FanOut([log, terminal(title, config.recent_episodes)])
+    spec, learner = training.collector.spec, training.learner
+    evaluator = _evaluator(config, make, spec, learner)
+    parts = Parts(config, training, evaluator, log, sink, run.saver(log.commit, sink.event), run)
+    try:
+        sink.event(opening)
+        if save_first:
+            parts.saver.save(training.boundary(log.offset))
+        ending = fit(parts)
+        sink.event({"event": ending.event, "reason": ending.reason})
+    except Interrupted as stopped:
+        sink.event({"event": "signal", "reason": signal.Signals(stopped.signal).name})
+        raise
+    except BaseException as error:
+        sink.event({"event": "fault", "error": f"{type(error).__name__}: {error}"})
+        raise
+    finally:
+        sink.close()
     return run
 
 
 def fit(parts: Parts) -> Ending:
     """Collect, update, report, save: until the budget is spent or something says stop."""
-    keeper = Keeper(parts.run.checkpoints_directory)
-    write_every = max(1, parts.config.total_steps // BEST_WRITES)
-    boundary = parts.boundary()
-    with signals.held() as caught:
-        try:
-            while True:
+    training, saver = parts.training, parts.saver
+    save_every = parts.config.checkpoint_iterations()
+    with signals.held() as held, _interruptions(parts, held) as kept:
+        kept.boundary = training.boundary(parts.log.offset)
+        while True:
+            with held.abandonable():
                 begun = time.perf_counter()
-                rollout = parts.collector.collect(parts.learner.actor())
+                rollout = training.collector.collect(training.learner.actor())
                 collected = time.perf_counter()
-                update = parts.learner.update(rollout, parts.progress)
+                update = training.learner.update(rollout, training.progress)
                 updated = time.perf_counter()
+                before, progress = training.progress, training.progress.after(rollout, update)
+                evaluation = parts.evaluate(progress)
+                evaluated = time.perf_counter()
 
-                before, parts.progress = parts.progress, parts.progress.after(rollout, update)
-                parts.recent.add(rollout.episodes)
-                times = {"collect": collected - begun, "update": updated - collected}
-                parts.sink.write(parts.progress.steps, report(parts, rollout, update, times))
-                boundary = parts.boundary()
-                keeper.offer(boundary)
-                if parts.progress.due(write_every, before):
-                    keeper.save_best()
-                if ending := _ending(parts):
-                    keeper.save_last(boundary)
-                    return ending
-                if caught:
-                    keeper.save_last(boundary)
-                    raise Interrupted(caught[0], parts.run)
-        except NonFiniteError as error:
-            keeper.save_last(boundary)
-            path = parts.run.save_fault(parts.progress.steps, error.evidence)
+            times = {"collect": collected - begun, "update": updated - collected}
+            if evaluation:
+                update |= evaluation.metrics()
+                times["evaluate"] = evaluated - updated
+            score = evaluation.return_mean if evaluation else None
+            training.note(progress, rollout, score)
+            parts.sink.write(progress.steps, report(training, rollout, update, times))
+            ending = _ending(parts)
+            due = progress.iterations % save_every == 0
+            if due or (ending and ending.finished):
+                training.collector.anchor()
+            kept.boundary = training.boundary(parts.log.offset, score)
+            saver.offer(kept.boundary, before, progress)
+            if ending:
+                (saver.finish if ending.finished else saver.save)(kept.boundary)
+                return ending
+            if due:
+                saver.save(kept.boundary)
+
+
+@dataclass
+class Kept:
+    """The last boundary, in memory: what there is to save when something ends the run."""
+
+    boundary: Boundary | None = None
+
+
+@contextmanager
+def _interruptions(parts: Parts, held: signals.Held) -> Iterator[Kept]:
+    """Save the last boundary when a signal or a fault ends what is inside."""
+    kept = Kept()
+    try:
+        try:
+            yield kept
+        except signals.Abandon:
+            if kept.boundary:
+                parts.saver.save(kept.boundary)
+            raise Interrupted(held.caught[0], parts.run) from None
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:  # a second signal: what is on disk stays as it is
+        caught = held.caught[0] if held.caught else signal.SIGINT
+        raise Interrupted(caught, parts.run) from None
+    except SaveError:
+        raise
+    except Exception as error:
+        if kept.boundary:
+            _save_after_fault(parts, kept.boundary)
+        if isinstance(error, NonFiniteError):
+            path = parts.run.save_fault(parts.training.progress.steps, error.evidence)
             raise NonFiniteError(f"{error}\nwhat led to it is in {path}", error.evidence) from None
-        except Interrupted:
-            raise
-        except KeyboardInterrupt:
-            keeper.save_best()
-            raise Interrupted(caught[0] if caught else signal.SIGINT, parts.run) from None
-        except BaseException:
-            keeper.save_last(boundary)
-            raise
+        raise
 
 
-def report(parts: Parts, rollout: Rollout, update: Metrics, times: dict[str, float]) -> Metrics:
+def report(
+    training: Training, rollout: Rollout, update: Metrics, times: dict[str, float]
+) -> Metrics:
     """Gather the metrics of one iteration."""
     steps = rollout.steps
     facts = present(
@@ -168,11 +216,11 @@ def report(parts: Parts, rollout: Rollout, update: Metrics, times: dict[str, flo
         steps=steps,
         episodes=len(rollout.episodes),
     )
-    speed = {"steps_per_second": steps / sum(times.values())}
+    speed = {"steps_per_second": steps / (times["collect"] + times["update"])}
     return {
         **prefixed("rollout", facts),
-        **parts.recent.metrics(),
-        **parts.progress.metrics(),
+        **training.recent.metrics(),
+        **training.progress.metrics(),
         **update,
         **rollout.metrics,
         **prefixed("time", {**times, **speed}),
@@ -181,10 +229,14 @@ def report(parts: Parts, rollout: Rollout, update: Metrics, times: dict[str, flo
 
 @dataclass(frozen=True)
 class Ending:
-    """Why training ended."""
+    """Why training ended, and whether that is all there was to do."""
 
-    event: str
+    finished: bool
     reason: str
+
+    @property
+    def event(self) -> str:
+        return "finish" if self.finished else "stop"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -196,22 +248,37 @@ class Interrupted(KeyboardInterrupt):
 
 
 def _ending(parts: Parts) -> Ending | None:
-    config, score = parts.config, parts.recent.score
+    config, score = parts.config, parts.training.recent.score
     hours = (time.monotonic() - parts.started) / 3600
     if config.stop_at is not None and score is not None and score >= config.stop_at:
-        return Ending("finish", f"recent return {score:.2f} reached stop_at")
-    if parts.progress.done:
-        return Ending("finish", "budget spent")
+        return Ending(True, f"recent return {score:.2f} reached stop_at")
+    if parts.training.progress.done:
+        return Ending(True, "budget spent")
     if config.max_hours is not None and hours >= config.max_hours:
-        return Ending("stop", "max_hours reached")
+        return Ending(False, "max_hours reached")
     return None
 
 
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
+def _evaluator(
+    config: Config, make: Factory, spec: Spec, learner: Learner
+) -> Callable[[Progress], Evaluation | None]:
+    """Make what evaluates when it is due; it neither disturbs the run nor remembers anything."""
+    if config.evaluate_every is None:
+        return lambda progress: None
+    every = config.evaluate_every.iterations(config.iteration_steps())
+
+    def evaluate_if_due(progress: Progress) -> Evaluation | None:
+        if progress.iterations % every:
+            return None
+        episodes, step = config.evaluate_episodes, progress.steps
+        return evaluate(learner.player(), make, spec, episodes, config.seed, step)
+
+    return evaluate_if_due
+
+
+def _save_after_fault(parts: Parts, boundary: Boundary) -> None:
+    """Save what was learned before a fault, which is worse news than a full disk."""
     try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        parts.saver.save(boundary)
+    except SaveError as error:
+        parts.sink.event({"event": "save-error", "message": str(error)})

@@ -67,7 +67,7 @@ def test_train_then_eval_then_runs(surefoot, tmp_path: Path) -> None:  # type: i
     assert table[1].split() == ["here", "CartPole-v1", "512", table[1].split()[3], "finished"]
     again = surefoot("train", "CartPole-v1", "--out", "here")
     assert again.code == 1
-    assert "never overwritten; choose another" in again.err
+    assert "never overwritten; extend it by `surefoot resume here --total-steps N`" in again.err
 
 
 def test_a_run_gets_a_directory_of_its_own_by_default(surefoot, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -119,7 +119,7 @@ def test_a_users_own_factory_in_a_file_and_in_a_module(
     (tmp_path / "my_envs.py").write_text(OWN)
     checked = surefoot("check-env", "my_envs.py:make", "--env-args", "limit=7")
     assert checked.code == 0
-    assert "replays when reused" in checked.out
+    assert "resumes exactly: seed and actions repeat" in checked.out
     for name in ("my_envs.py:make", "my_envs:make"):
         out = name.replace(":", "-")
         assert surefoot("train", name, *QUICK, "--env-args", "limit=7", "--out", out).code == 0

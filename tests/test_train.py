@@ -15,7 +15,6 @@ import torch
 import surefoot
 from surefoot.core.errors import ConfigError, EnvError, NonFiniteError, RunError
 from surefoot.run import Run, summaries
-from surefoot.store import checkpoint
 from surefoot.train import Interrupted
 from tests.toys import Choices, Counter
 
@@ -23,6 +22,7 @@ SMALL: dict[str, Any] = {
     "total_steps": 1280,
     "seed": 1,
     "envs": 4,
+    "restore": "replay",
     "ppo": {"horizon": 16, "minibatch_size": 32, "epochs": 2},
     "policy": {"hidden": [16]},
 }
@@ -49,8 +49,12 @@ def lines(run: Run, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run.path / name).read_text().splitlines()]
 
 
+def last_state(run: Run) -> dict[str, Any]:
+    return run.store.read(run.checkpoint("last").path)[1]
+
+
 def weights(run: Run) -> dict[str, np.ndarray]:
-    state = checkpoint.read(run.checkpoint("last"))["learner"]
+    state = last_state(run)["learner"]
     return {**state["policy"], **state["optimizer"]["learning_rate"]["adam"]["exp_avg"]}
 
 
@@ -79,7 +83,8 @@ def test_the_directory_holds_identity_settings_journal_and_checkpoints(tmp_path:
     identity = json.loads((run.path / "run.json").read_text())
     assert {"id", "parent", "problem", "created"} == set(identity)
     assert Run.open(run.path).config == run.config
-    assert [entry["event"] for entry in lines(run, "journal.jsonl")] == ["start", "finish"]
+    events = [entry["event"] for entry in lines(run, "journal.jsonl")]
+    assert events == ["start", *["save"] * 20, "finish"]
     assert run.checkpoint("last").step == 1280
     assert run.summary()["state"] == "finished"
 
@@ -173,7 +178,9 @@ def test_a_whole_config_is_used_as_it_is(tmp_path: Path) -> None:
 def test_an_existing_directory_is_never_overwritten(tmp_path: Path) -> None:
     run = small("CartPole-v1", tmp_path / "run", total_steps=64)
     before = (run.path / "run.json").read_text()
-    with pytest.raises(RunError, match=r"holds a run and is never overwritten; choose another"):
+    with pytest.raises(
+        RunError, match=r"holds a run .* finished at .*surefoot resume .* --total-steps"
+    ):
         small("CartPole-v1", tmp_path / "run")
     assert (run.path / "run.json").read_text() == before
     (tmp_path / "other").mkdir()
@@ -216,7 +223,7 @@ def test_best_is_the_highest_recent_return_and_of_equals_the_last(tmp_path: Path
     best = run.checkpoint("best")
     assert (best.score, best.step) == max(scored)
     assert run.checkpoint("last").step == rows[-1]["step"]
-    assert len(run.checkpoints) <= 2
+    assert len(run.checkpoints) <= 4
     with pytest.raises(RunError, match="there are best, last"):
         run.checkpoint("7")
 
@@ -262,7 +269,7 @@ def test_a_second_process_cannot_have_the_same_run(tmp_path: Path) -> None:
             pass
 
 
-def test_a_signal_ends_the_run_after_the_iteration_and_saves_it(tmp_path: Path) -> None:
+def test_a_signal_abandons_the_iteration_and_saves_what_was_before_it(tmp_path: Path) -> None:
     class Signals(Counter):
         lives = 0
 
@@ -275,7 +282,7 @@ def test_a_signal_ends_the_run_after_the_iteration_and_saves_it(tmp_path: Path) 
     with pytest.raises(Interrupted) as caught:
         small(Signals, tmp_path / "run")
     assert caught.value.signal == 15
-    assert caught.value.run.checkpoint("last").step == 192
+    assert caught.value.run.checkpoint("last").step == 128
     assert caught.value.run.summary()["state"] == "interrupted"
 
 
@@ -294,7 +301,7 @@ def test_a_run_that_cannot_be_read_says_why_and_hides_no_other(tmp_path: Path) -
     states = {Path(row["run"]).name: row["state"] for row in summaries(tmp_path)}
     assert states["fine"] == "finished"
     assert "config.yaml cannot be used" in states["torn"]
-    assert "no readable manifest" in states["future"]
+    assert states["future"] == "finished, 1 damaged"
 
 
 def test_settings_that_cannot_be_written_down_are_refused_first(tmp_path: Path) -> None:
@@ -340,7 +347,9 @@ def test_what_is_saved_after_a_fault_is_the_last_boundary(tmp_path: Path) -> Non
 
     with pytest.raises(EnvError):
         small(Breaks, tmp_path / "run")
-    state = checkpoint.read(Run.open(tmp_path / "run").checkpoint("last"))
+    state = last_state(Run.open(tmp_path / "run"))
     assert state["progress"]["steps"] == 128  # two iterations of 4 rows × 16
-    assert state["collector"]["episodes"].tolist() == [6] * 4  # 32 steps make 6 episodes of 5
+    tally = {name: counts.tolist() for name, counts in state["collector"]["tally"].items()}
+    # 32 steps make 6 episodes of 5, and two steps of the next, rewarded 1 and 2
+    assert tally == {"number": [6] * 4, "length": [2] * 4, "total": [3.0] * 4}
     assert state["collector"]["iteration"] == 2

@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from surefoot.collect.local import LocalCollector
+from surefoot.collect.restoration import Fresh, Replay, Restoration, Snapshots
 from surefoot.config import Config
-from surefoot.core.protocols import Collector
+from surefoot.core.protocols import Collector, Replayable, Snapshotted, VectorEnv
+from surefoot.envs import probe
 from surefoot.envs.make import Factory, make_vector
+from surefoot.envs.probe import Kind, Way
+
+PROBE_SHARE = 300
+"""The probe plays episodes of at most this part of the budget."""
 
 
-def build_collector(config: Config, make: Factory) -> Collector:
-    """Make the collector that `config.collector` names."""
-    env = make_vector(make, config.envs)
-    return LocalCollector(env, config.ppo.horizon, config.seed, config.inference_rows)
+def find_way(config: Config, make: Factory) -> Way:
+    """Settle how environments come back: as configured, or as a probe finds."""
+    if config.restore != "auto":
+        return probe.require(config.restore, make)
+    steps = max(20, config.total_steps // PROBE_SHARE)
+    return probe.find(make, config.seed, min(probe.EPISODE_STEPS, steps))
+
+
+def build_collector(config: Config, make: Factory, kind: Kind | None = None) -> Collector:
+    """Make the collector that `config.collector` names; `kind` is how environments come back."""
+    kind = kind or find_way(config, make).kind
+    env = make_vector(make, config.envs, rebuild=kind == "rebuild")
+    horizon, seed, width = config.ppo.horizon, config.seed, config.inference_rows
+    return LocalCollector(env, horizon, seed, width, _restoration(kind, env))
+
+
+def _restoration(kind: Kind, env: VectorEnv) -> Restoration:
+    match kind:
+        case "snapshot":
+            return Snapshots(cast(Snapshotted, env))
+        case "replay" | "rebuild":
+            return Replay(cast(Replayable, env))
+        case "fresh":
+            return Fresh(env.spec)

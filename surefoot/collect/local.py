@@ -8,57 +8,96 @@ from typing import Any
 import numpy as np
 
 from surefoot.collect.record import Record, Tally
+from surefoot.collect.restoration import Fresh, Restoration
 from surefoot.core import seeding, tree
-from surefoot.core.protocols import Actor, State, VectorEnv
+from surefoot.core.protocols import Actor, VectorEnv
 from surefoot.core.rollout import Rollout
 from surefoot.core.seeding import EpisodeSeeds, Purpose
-from surefoot.core.tree import Tree
+from surefoot.core.state import State
+from surefoot.core.tree import Array, Tree
 
 
 class LocalCollector:
     """Plays `horizon` steps of every row per rollout, asking the actor for `width` rows at once."""
 
-    def __init__(self, env: VectorEnv, horizon: int, seed: int, width: int | None = None) -> None:
+    def __init__(
+        self,
+        env: VectorEnv,
+        horizon: int,
+        seed: int,
+        width: int | None = None,
+        restoration: Restoration | None = None,
+    ) -> None:
         self.spec = env.spec
         self._env, self._horizon, self._seed = env, horizon, seed
+        self._restoration = restoration or Fresh(env.spec)
         self._groups = _groups(env.spec.rows, width or env.spec.rows)
         self._iteration = 0
         self._memory: Tree | None = None
-        self._obs: Tree = {}
-        self._begin(Tally(env.spec.rows))
+        self._begun = np.ones(env.spec.rows, bool)
+        self._tally = Tally(env.spec.rows)
+        self._obs = self._reset()
 
     def collect(self, actor: Actor) -> Rollout:
         random = seeding.generator(self._seed, Purpose.ACTION, self._iteration)
         noise = actor.noise(random, self._horizon, self.spec.rows)
-        memory = actor.memory(self.spec.rows) if self._memory is None else self._memory
+        blank = actor.memory(self.spec.rows)
+        memory = blank if self._memory is None else self._memory
         record = Record(self.spec, self._horizon, self._obs)
         for t in range(self._horizon):
             obs = tree.index(record.obs, t)
+            memory = _renewed(memory, blank, self._begun)
             action, memory = self._act(actor, obs, memory, tree.index(noise, t))
-            record.add(t, action, self._env.step(action), self._tally)
+            step = self._env.step(action)
+            record.add(t, action, step, self._tally)
+            self._begun = step.terminated | step.truncated
         self._obs = tree.map(np.copy, tree.index(record.obs, self._horizon))
         self._memory = memory
         self._iteration += 1
         rollout = record.rollout()
+        self._restoration.note(rollout)
         return replace(rollout, log_prob=actor.log_prob(rollout))
 
+    def anchor(self) -> None:
+        rows = self._restoration.unsaveable()
+        if rows.any():
+            self._tally.skip(rows)
+            self._begun = self._begun | rows
+            self._obs = tree.map(np.copy, self._env.restart(rows))
+            self._restoration.cut(rows, self._obs)
+
+    @property
+    def exact(self) -> bool:
+        return self._restoration.exact
+
     def state(self) -> State:
-        return {"iteration": self._iteration, "episodes": self._tally.number.copy()}
+        return {
+            "iteration": self._iteration,
+            "tally": self._tally.state(),
+            "begun": self._begun,
+            "memory": self._memory,
+            "environments": self._restoration.state(),
+        }
 
     def restore(self, state: State) -> None:
-        """Go on after the recorded episodes, each row at the start of its next one."""
         self._iteration = int(state["iteration"])
-        tally = Tally(self.spec.rows)
-        tally.number += np.asarray(state["episodes"]) + 1
-        self._begin(tally)
+        self._tally = Tally.of(self.spec.rows, state["tally"])
+        self._begun, self._memory = np.array(state["begun"], bool), state["memory"]
+        self._obs = self._restoration.restore(self._reset(), state["environments"])
+
+    def renew(self, state: State) -> None:
+        self._iteration = int(state["iteration"])
+        self._tally = Tally(self.spec.rows)
+        self._tally.number += int(np.max(state["tally"]["number"])) + 1
+        self._begun, self._memory = np.ones(self.spec.rows, bool), None
+        self._obs = self._reset()
+        self._restoration.cut(self._begun, self._obs)
 
     def close(self) -> None:
         self._env.close()
 
-    def _begin(self, tally: Tally) -> None:
-        self._tally = tally
-        self._memory = None
-        self._obs = tree.map(np.copy, self._env.reset(EpisodeSeeds(self._seed), tally.number))
+    def _reset(self) -> Tree:
+        return tree.map(np.copy, self._env.reset(EpisodeSeeds(self._seed), self._tally.number))
 
     def _act(self, actor: Actor, obs: Tree, memory: Tree, noise: Tree) -> tuple[Tree, Tree]:
         """Ask the actor group by group: every call has the same width, so that the last bits of
@@ -88,3 +127,12 @@ def _join(parts: tuple[Tree, ...]) -> Tree:
     if len(parts) == 1:
         return parts[0]
     return tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+
+def _renewed(memory: Tree, blank: Tree, rows: Array) -> Tree:
+    """Let these rows forget; what they remember has their axis first."""
+
+    def renew(kept: Array, empty: Array) -> Array:
+        return np.where(rows.reshape(-1, *[1] * (kept.ndim - 1)), empty, kept)
+
+    return tree.map(renew, memory, blank) if rows.any() else memory

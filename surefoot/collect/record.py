@@ -9,7 +9,8 @@ from surefoot.core.metrics import Averages
 from surefoot.core.protocols import Step
 from surefoot.core.rollout import Episode, Rollout
 from surefoot.core.spec import Spec
-from surefoot.core.tree import Tree
+from surefoot.core.state import State
+from surefoot.core.tree import Array, Tree
 
 
 class Tally:
@@ -19,6 +20,23 @@ class Tally:
         self.number = np.zeros(rows, np.int64)
         self.length = np.zeros(rows, np.int64)
         self.total = np.zeros(rows)
+
+    @classmethod
+    def of(cls, rows: int, state: State) -> Tally:
+        """Make the tally whose state this is."""
+        tally = cls(rows)
+        for name, counts in vars(tally).items():
+            counts[:] = state[name]
+        return tally
+
+    def state(self) -> State:
+        return {name: counts.copy() for name, counts in vars(self).items()}
+
+    def skip(self, rows: Array) -> None:
+        """Go to the next episode of these rows; the one before was cut, and is no Episode."""
+        self.number[rows] += 1
+        self.length[rows] = 0
+        self.total[rows] = 0.0
 
     def add(self, step: Step) -> list[Episode]:
         """Count a step; return the episodes it completed."""

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import asdict
-from typing import Any
+
+import numpy as np
 
 from surefoot.core.metrics import Metrics, mean, prefixed, present
 from surefoot.core.rollout import Episode
+from surefoot.core.state import State
+
+TYPES = {
+    "row": np.int64,
+    "number": np.int64,
+    "total": np.float64,
+    "length": np.int64,
+    "terminated": np.bool_,
+    "success": np.float64,
+}
 
 
 class RecentEpisodes:
@@ -39,10 +50,16 @@ class RecentEpisodes:
         )
         return prefixed("recent", summary)
 
-    def state(self) -> dict[str, Any]:
-        return {str(index): asdict(episode) for index, episode in enumerate(self._episodes)}
+    def state(self) -> State:
+        """Return the window as columns; NaN stands for a success that was not reported."""
+        return {
+            name: np.array([getattr(episode, name) for episode in self._episodes], dtype)
+            for name, dtype in TYPES.items()
+        }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        ordered = sorted(state.items(), key=lambda item: int(item[0]))
+    def restore(self, state: State) -> None:
         self._episodes.clear()
-        self.add(Episode(**fields) for _, fields in ordered)
+        for values in zip(*(state[name].tolist() for name in TYPES), strict=True):
+            facts = dict(zip(TYPES, values, strict=True))
+            success = None if math.isnan(facts["success"]) else facts["success"]
+            self._episodes.append(Episode(**{**facts, "success": success}))

@@ -19,6 +19,22 @@ class RunError(SurefootError):
     """A run directory or checkpoint that is missing, taken or unreadable."""
 
 
+class CheckpointError(RunError):
+    """A checkpoint that is damaged, hostile, or not for this version or environment."""
+
+
+class VersionError(CheckpointError):
+    """A checkpoint that another version of surefoot wrote in another format."""
+
+
+class SaveError(RunError):
+    """A checkpoint could not be written; those before it are intact."""
+
+
+class InexactError(SurefootError):
+    """An environment did not come back as it was; the message names row and step."""
+
+
 class EnvError(SurefootError):
     """An environment broke its contract; the message names environment, row, episode and step."""
 

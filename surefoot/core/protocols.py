@@ -5,14 +5,15 @@
     progress = progress.after(rollout, metrics)        # counts
 
 T is time, N rows: (environment, agent) pairs. A Tree is an array or a dict of trees; a State is a
-tree of numpy arrays and JSON scalars, all that a checkpoint needs to hold.
+tree of numpy arrays and JSON scalars, all that a checkpoint needs to hold. What `state` returns may
+be kept: nothing changes it afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,9 +22,8 @@ from surefoot.core.progress import Progress
 from surefoot.core.rollout import Rollout
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.spec import Spec
+from surefoot.core.state import State
 from surefoot.core.tree import Array, Tree
-
-State: TypeAlias = dict[str, Any]
 
 
 class Actor(Protocol):
@@ -77,7 +77,29 @@ class VectorEnv(Protocol):
     def step(self, action: Tree) -> Step:
         """Apply one action per row."""
 
+    def restart(self, rows: Array) -> Tree:
+        """Begin the next episode of the rows in this mask [N], in environments built anew;
+        return what all rows see."""
+
     def close(self) -> None: ...
+
+
+class Replayable(VectorEnv, Protocol):
+    """Rows whose episodes are a function of their seed and actions."""
+
+    def replay(self, row: int, action: Tree) -> tuple[Tree, Array]:
+        """Play the episode that a row has just begun again, with these actions [L, …]; return what
+        the row sees at the end and fingerprints [L+1] of all it saw: fewer if it ended early."""
+
+
+class Snapshotted(VectorEnv, Protocol):
+    """Rows whose environments can be put into an earlier state."""
+
+    def snapshot(self) -> State:
+        """Take down the state of every environment."""
+
+    def recall(self, state: State) -> None:
+        """Put environments, which have just begun an episode, into the state they had."""
 
 
 class Collector(Protocol):
@@ -88,9 +110,21 @@ class Collector(Protocol):
     def collect(self, actor: Actor) -> Rollout:
         """Play one rollout; it begins where the last one ended."""
 
+    def anchor(self) -> None:
+        """Make `state` one that restores exactly, if need be by cutting episodes short. Part of
+        the run: it happens at every scheduled checkpoint, whether or not anybody resumes."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether `restore` would lead exactly to where the environments are now."""
+
     def state(self) -> State: ...
 
-    def restore(self, state: State) -> None: ...
+    def restore(self, state: State) -> None:
+        """Go on exactly where `state` was taken; raise InexactError where that fails."""
+
+    def renew(self, state: State) -> None:
+        """Go on after the episodes that `state` was in, with every row's next one."""
 
     def close(self) -> None: ...
 
@@ -99,7 +133,10 @@ class Learner(Protocol):
     """Learns. Knows nothing of environments, files or terminals."""
 
     def actor(self) -> Actor:
-        """Snapshot the policy as it is now."""
+        """Snapshot the policy as it is now, to explore with."""
+
+    def player(self) -> Actor:
+        """Snapshot the policy as it is now, to do its best with."""
 
     def update(self, rollout: Rollout, progress: Progress) -> Metrics:
         """Learn from a rollout; `progress` is the run's before it. Return what happened."""

@@ -1,4 +1,4 @@
-"""Signals that ask a run to end, held until it is ready to."""
+"""Signals that ask a run to end: they abandon what may be abandoned, and wait for the rest."""
 
 from __future__ import annotations
 
@@ -12,27 +12,50 @@ from typing import Any
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@contextmanager
-def held() -> Iterator[list[int]]:
-    """Collect SIGINT, SIGTERM and SIGHUP in a list; a second one acts at once.
+class Abandon(KeyboardInterrupt):
+    """Raised where work may be given up; what it leaves half done must not be used."""
 
-    Only a process's main thread can do this; elsewhere the list stays empty.
-    """
-    caught: list[int] = []
 
-    def handle(number: int, _: Any) -> None:
-        caught.append(number)
-        if len(caught) > 1:
+class Held:
+    """The signals that came. The first gives up abandonable work; a second stops at once."""
+
+    def __init__(self) -> None:
+        self.caught: list[int] = []
+        self._abandonable = False
+
+    @contextmanager
+    def abandonable(self) -> Iterator[None]:
+        """Mark a stretch of work that a signal may end at any instruction."""
+        try:
+            self._abandonable = True
+            if self.caught:
+                raise Abandon
+            yield
+        finally:
+            self._abandonable = False
+
+    def handle(self, number: int, _: Any) -> None:
+        self.caught.append(number)
+        if len(self.caught) > 1:
             raise KeyboardInterrupt
         # A plain system call: printing may be what the signal interrupted.
         with suppress(OSError):
-            os.write(2, b"\nsurefoot: saving after this iteration; once more stops at once\n")
+            os.write(2, b"\nsurefoot: saving and stopping; once more stops at once\n")
+        if self._abandonable:
+            raise Abandon
 
-    handlers = {}
+
+@contextmanager
+def held() -> Iterator[Held]:
+    """Take SIGINT, SIGTERM and SIGHUP in hand while this lasts.
+
+    Only a process's main thread can do this; elsewhere none is ever caught.
+    """
+    signals, handlers = Held(), {}
     if threading.current_thread() is threading.main_thread():
-        handlers = {s: signal.signal(s, handle) for s in ENDING}
+        handlers = {s: signal.signal(s, signals.handle) for s in ENDING}
     try:
-        yield caught
+        yield signals
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

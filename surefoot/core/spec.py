@@ -23,6 +23,10 @@ class Box:
     def shape(self) -> tuple[int, ...]:
         return self.low.shape
 
+    @property
+    def size(self) -> int:
+        return self.low.size
+
     def to_env(self, action: Array) -> Array:
         """Clip to the bounds, which a policy's samples may leave."""
         clipped: Array = np.clip(action, self.low, self.high).astype(self.dtype, copy=False)
@@ -42,6 +46,10 @@ class Discrete:
 
     n: int
     start: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.n
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -69,6 +77,10 @@ class MultiDiscrete:
 
     bins: Array
     start: Array
+
+    @property
+    def size(self) -> int:
+        return int(self.bins.sum())
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -124,6 +136,12 @@ class Spec:
     def to_env(self, action: Tree) -> Tree:
         """Turn a policy's actions, with any leading axes, into what environments take."""
         return tree.map(lambda space, leaf: space.to_env(leaf), self.action, action)
+
+    @property
+    def size(self) -> int:
+        """Count the numbers and options of one observation and one action."""
+        spaces = [*tree.leaves(self.observation), *tree.leaves(self.action)]
+        return sum(space.size for space in spaces)
 
     def state(self) -> dict[str, Any]:
         """Describe the spaces as arrays and JSON scalars."""

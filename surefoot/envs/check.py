@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import zip_longest
-from typing import Any, Literal
+from typing import Literal
 
 import gymnasium
 import numpy as np
@@ -16,17 +15,16 @@ from surefoot.core import seeding, tree
 from surefoot.core.errors import ConfigError, SurefootError
 from surefoot.core.protocols import Step, VectorEnv
 from surefoot.core.seeding import EpisodeSeeds, Purpose
-from surefoot.core.spec import Box, Discrete, Space, Spec
-from surefoot.core.tree import Array, Tree
-from surefoot.envs.gymnasium import GymnasiumVector
-from surefoot.envs.make import Factory
-from surefoot.envs.vector import NativeVector
+from surefoot.core.spec import Box, Spec
+from surefoot.core.tree import Tree
+from surefoot.envs import probe
+from surefoot.envs.make import Factory, lay_out
 
 SECONDS = 2.0
 """How long each part of the examination may play."""
 STEPS = 5_000
-EPISODES, EPISODE_STEPS = 8, 2_000
-"""Histories are compared over this many episodes: what survives a reset may show in few of them."""
+EPISODE_STEPS = 2_000
+"""How far episodes are compared when it is examined whether they repeat."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,7 @@ def _findings(make: Factory, seed: int, trainable: Callable[[Spec], object]) -> 
     try:
         env = make()
         native = isinstance(env, GymnasiumVectorEnv)
-        vector: VectorEnv = (
-            NativeVector(make.name, env) if native else GymnasiumVector(make.name, [env])
-        )
+        vector = lay_out(make, env, 1)
         trainable(vector.spec)
     except ConfigError as error:
         yield Finding("error", str(error))
@@ -76,14 +72,12 @@ def _findings(make: Factory, seed: int, trainable: Callable[[Spec], object]) -> 
     limit = None if native or env.spec is None else env.spec.max_episode_steps
     yield from _about_endings(seen, limit)
     yield from _about_info(seen)
-    if native:
-        yield Finding("note", "a vector environment: whether it replays was not examined")
-    else:
-        try:
+    try:
+        if not native:
             yield from _about_types(make, seed)
-            yield from _about_replay(make, seed)
-        except Exception as error:
-            yield Finding("error", f"a new environment failed: {type(error).__name__}: {error}")
+        yield from _about_restoring(make, seed)
+    except Exception as error:
+        yield Finding("error", f"a new environment failed: {type(error).__name__}: {error}")
     yield Finding("ok", f"{seen.steps / seen.seconds:,.0f} steps per second on one core")
 
 
@@ -119,29 +113,12 @@ def _play(env: VectorEnv, seed: int) -> Seen:
     random = seeding.generator(seed, Purpose.CHECK)
     env.reset(EpisodeSeeds(seed, Purpose.CHECK), np.zeros(env.spec.rows, np.int64))
     while seen.steps < STEPS and seen.seconds < SECONDS:
-        action = _random_action(env.spec, random, env.spec.rows)
+        action = probe.random_action(env.spec, random, env.spec.rows)
         begun = time.perf_counter()
         step = env.step(action)
         seen.seconds += time.perf_counter() - begun
         seen.add(step)
     return seen
-
-
-def _random_action(spec: Spec, random: np.random.Generator, *axes: int) -> Tree:
-    def draw(space: Space) -> Array:
-        match space:
-            case Discrete(n=n):
-                return random.integers(n, size=axes)
-            case Box(low=low, high=high, shape=shape):
-                bounded = np.isfinite(low) & np.isfinite(high)
-                wide = random.standard_normal((*axes, *shape))
-                ends = np.where(bounded, low, 0), np.where(bounded, high, 1)
-                inside = random.uniform(*ends, (*axes, *shape))
-                return np.where(bounded, inside, wide).astype(space.dtype)
-            case _:
-                return random.integers(space.bins, size=(*axes, *space.shape))
-
-    return tree.map(draw, spec.action)
 
 
 def _about_actions(spec: Spec) -> Iterator[Finding]:
@@ -235,71 +212,31 @@ def _about_types(make: Factory, seed: int) -> Iterator[Finding]:
         )
 
 
-def _about_replay(make: Factory, seed: int) -> Iterator[Finding]:
-    """Find out whether seed and actions rebuild an episode, in a used object or in a new one."""
-    used = make()
-    begun = time.perf_counter()
-    rebuilt = reused = None
-    for episode in range(-3, EPISODES):
-        history = _history(used, seed + episode + 3)
-        if episode < 0 or (episode > 2 and time.perf_counter() - begun > 2 * SECONDS):
-            continue
-        original, again = (_history_of_new(make, seed + episode + 3) for _ in range(2))
-        rebuilt = _difference(original, again) if rebuilt is None else rebuilt
-        reused = _difference(original, history) if reused is None else reused
-    used.close()
-    if rebuilt is not None:
-        yield Finding(
-            "warning",
-            f"not deterministic: two new environments with one seed differ at step {rebuilt}",
-            "draw all randomness from self.np_random after super().reset(seed=seed); "
-            "until then a run cannot be repeated",
-        )
-    elif reused is not None:
-        yield Finding(
-            "note",
-            f"replays only when rebuilt: after other episodes it differs at step {reused}",
-            "something survives reset(); set all state there to save the rebuilding",
-        )
-    else:
-        yield Finding("ok", "deterministic under a seed, and replays when reused")
-
-
-def _history_of_new(make: Factory, seed: int) -> list[Any]:
-    env = make()
-    try:
-        return _history(env, seed)
-    finally:
-        env.close()
-
-
-def _history(env: gymnasium.Env[Any, Any], seed: int) -> list[Any]:
-    """Play one episode with addressed actions; return all that was seen."""
-    spec = GymnasiumVector("", [env]).spec
-    random = seeding.generator(seed, Purpose.CHECK, 1)
-    obs, _ = env.reset(seed=seed)
-    history = [(_bytes(obs), 0.0, False, False)]
-    for _ in range(EPISODE_STEPS):
-        action = tree.index(spec.to_env(_random_action(spec, random, 1)), 0)
-        obs, reward, terminated, truncated, _ = env.step(action)
-        history.append((_bytes(obs), np.asarray(reward).item(), bool(terminated), bool(truncated)))
-        if terminated or truncated:
-            break
-    return history
-
-
-def _difference(one: list[Any], other: list[Any]) -> int | None:
-    """Return the first step at which two histories differ."""
-    pairs = enumerate(zip_longest(one, other))
-    return next((step for step, (a, b) in pairs if a != b), None)
-
-
-def _bytes(obs: Any) -> bytes:
-    if isinstance(obs, dict):
-        return b"".join(_bytes(part) for part in obs.values())
-    if isinstance(obs, tuple):
-        return b"".join(_bytes(part) for part in obs)
-    return np.asarray(obs).tobytes()
+def _about_restoring(make: Factory, seed: int) -> Iterator[Finding]:
+    """Find out how a run could go on after a restart."""
+    way = probe.find(make, seed, EPISODE_STEPS)
+    match way.kind:
+        case "snapshot" | "replay":
+            yield Finding("ok", f"resumes exactly: {way.because}")
+        case "rebuild":
+            yield Finding(
+                "note",
+                f"resumes exactly when rebuilt for every episode: {way.because}",
+                "something survives reset(); set all state there to save the rebuilding",
+            )
+        case "fresh" if way.deterministic:
+            yield Finding(
+                "note",
+                f"resumes with fresh episodes, which are cut at every checkpoint: {way.because}",
+                "give it get_state() and set_state(state) to keep them whole",
+            )
+        case _:
+            yield Finding(
+                "warning",
+                way.because,
+                "draw all randomness from self.np_random after super().reset(seed=seed); "
+                "until then a run cannot be repeated",
+            )
 
 
 def _shown(spec: Tree) -> str:

@@ -7,29 +7,40 @@ its addressed seed, which is what makes a run repeatable from any point.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeAlias
 
 import gymnasium
 import numpy as np
 
-from surefoot.core import tree
+from surefoot.core import fingerprint, tree
 from surefoot.core.errors import EnvError
 from surefoot.core.protocols import Step
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.spec import Spec
+from surefoot.core.state import State
 from surefoot.core.tree import Array, Tree
+from surefoot.envs import snapshot
 from surefoot.envs.spaces import BadOutput, nonfinite, reader, require_playable, to_spec
 
+Env: TypeAlias = gymnasium.Env[Any, Any]
 RESET, STEP = "(obs, info)", "(obs, reward, terminated, truncated, info)"
 
 
 class GymnasiumVector:
-    """One row per environment; an ended one starts its next episode at once."""
+    """One row per environment; an ended one starts its next episode at once.
 
-    def __init__(self, name: str, envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
+    `make` builds an environment anew; with `rebuild` that happens before every episode, for
+    environments in which something survives `reset`.
+    """
+
+    def __init__(
+        self, name: str, envs: Sequence[Env], make: Callable[[], Env], rebuild: bool = False
+    ) -> None:
         first = envs[0]
         self._name, self._envs = name, list(envs)
+        self._make, self._rebuild = make, rebuild
+        self._used = [False] * len(envs)
         self.spec = Spec(
             to_spec(first.observation_space, "observation"),
             to_spec(first.action_space, "action"),
@@ -62,21 +73,10 @@ class GymnasiumVector:
         info: dict[str, Array] = {}
         success = self._unknown
         ended: list[int] = []
-        for row, env in enumerate(self._envs):
-            try:
-                returned = env.step(actions[row])
-            except Exception as error:
-                self._fail(row, f"step({_short(actions[row])}) raised {_say(error)}", error)
-            self._step[row] += 1
-            if type(returned) is not tuple or len(returned) != 5:
-                self._fail(row, f"step returned {_short(returned)}, not {STEP}")
-            obs, reward, term, trunc, extra = returned
-            rewards[row] = reward if type(reward) is float else self._number(row, reward, "reward")
-            self._take(row, obs, self._obs)
+        for row in range(len(self._envs)):
+            extra, rewards[row], term, trunc = self._play(row, actions[row])
             if extra:
                 self._report(row, extra, info)
-            term = self._flag(row, term, "terminated")
-            trunc = self._flag(row, trunc, "truncated")
             if term or trunc:
                 terminated[row], truncated[row] = term, trunc
                 ended.append(row)
@@ -88,9 +88,63 @@ class GymnasiumVector:
         reward = np.array(rewards)
         return Step(self._obs, reward, terminated, truncated, self._valid, final, success, info)
 
+    def restart(self, rows: Array) -> Tree:
+        for row in np.flatnonzero(rows).tolist():
+            self._episode[row] += 1
+            self._replace(row)
+            self._begin(row)
+        self._require_finite(self._obs, "observation of reset")
+        return self._obs
+
+    def replay(self, row: int, action: Tree) -> tuple[Tree, Array]:
+        """Play the episode that a row has just begun again, with these actions [L]; return what
+        the row sees at the end, and fingerprints [L+1] of all it saw: fewer if it ended early."""
+        actions = self.spec.to_env(action)
+        obs = tree.index(self._obs, slice(row, row + 1))
+        prints = [fingerprint.of_observations(obs, 1)]
+        for taken in actions:
+            _, reward, terminated, truncated = self._play(row, taken)
+            if terminated or truncated:
+                break
+            seen = fingerprint.of_observations(obs, 1)
+            prints.append(seen + fingerprint.of_rewards(np.array([reward])))
+        return tree.index(self._obs, row), np.concatenate(prints)
+
+    def snapshot(self) -> State:
+        """Take down the state of every environment."""
+        return {str(row): snapshot.take(env) for row, env in enumerate(self._envs)}
+
+    def recall(self, state: State) -> None:
+        """Put every environment, which has just begun an episode, into the state it had."""
+        for row, env in enumerate(self._envs):
+            snapshot.put(env, state[str(row)])
+
     def close(self) -> None:
         for env in self._envs:
             env.close()
+
+    def _play(self, row: int, action: Any) -> tuple[Any, float, bool, bool]:
+        """Step one row and leave what it sees in the buffer; return info, reward and flags."""
+        try:
+            returned = self._envs[row].step(action)
+        except Exception as error:
+            self._fail(row, f"step({_short(action)}) raised {_say(error)}", error)
+        self._step[row] += 1
+        if type(returned) is not tuple or len(returned) != 5:
+            self._fail(row, f"step returned {_short(returned)}, not {STEP}")
+        obs, reward, terminated, truncated, extra = returned
+        if type(reward) is not float:
+            reward = self._number(row, reward, "reward")
+        self._take(row, obs, self._obs)
+        terminated = self._flag(row, terminated, "terminated")
+        return extra, reward, terminated, self._flag(row, truncated, "truncated")
+
+    def _replace(self, row: int) -> None:
+        """Exchange a used environment for a new one."""
+        if self._used[row]:
+            self._envs[row].close()
+            self._envs[row] = self._make()
+            self._used[row] = False
 
     def _restart(self, ended: list[int]) -> Tree:
         """Begin the next episode of the rows that ended; return how the old ones ended."""
@@ -102,6 +156,9 @@ class GymnasiumVector:
         return final
 
     def _begin(self, row: int) -> None:
+        if self._rebuild:
+            self._replace(row)
+        self._used[row] = True
         self._step[row] = 0
         seed = self._seeds(row, self._episode[row])
         try:

@@ -71,7 +71,7 @@ def absolute(env: str) -> str:
     return f"{Path(place).resolve()}:{name}" if place.endswith(".py") else env
 
 
-def make_vector(make: Factory, rows: int) -> VectorEnv:
+def make_vector(make: Factory, rows: int, rebuild: bool = False) -> VectorEnv:
     """Build the environments and lay them out as exactly this many rows."""
     first = make()
     if isinstance(first, GymnasiumVectorEnv) and first.num_envs != rows:
@@ -79,23 +79,24 @@ def make_vector(make: Factory, rows: int) -> VectorEnv:
             f"envs={rows}, but {make.name} makes a vector of {first.num_envs} environments; "
             f"set envs to {first.num_envs}"
         )
-    return _laid_out(make, first, rows)
+    return lay_out(make, first, rows, rebuild)
 
 
 def make_some(make: Factory, rows: int) -> VectorEnv:
     """Build this many rows, or as many as a vector environment has."""
-    return _laid_out(make, make(), rows)
+    return lay_out(make, make(), rows)
 
 
-def _laid_out(make: Factory, first: Any, rows: int) -> VectorEnv:
+def lay_out(make: Factory, first: Any, rows: int, rebuild: bool = False) -> VectorEnv:
+    """Lay out rows, of which the first environment, or the whole vector, is built already."""
     if isinstance(first, GymnasiumVectorEnv):
-        return NativeVector(make.name, first)
+        return NativeVector(make.name, first, make)
     envs = [first, *(make() for _ in range(rows - 1))]
     for row, env in enumerate(envs):
         spaces = (env.observation_space, env.action_space)
         if spaces != (first.observation_space, first.action_space):
             raise ConfigError(f"{make.name} made different spaces for row 0 and row {row}")
-    return GymnasiumVector(make.name, envs)
+    return GymnasiumVector(make.name, envs, make, rebuild)
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -6,6 +6,7 @@ seeds, and later ones too where the environment leaves resetting to us.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -17,7 +18,9 @@ from surefoot.core.errors import ConfigError, EnvError
 from surefoot.core.protocols import Step
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.spec import Spec
+from surefoot.core.state import State
 from surefoot.core.tree import Array, Tree
+from surefoot.envs import snapshot
 from surefoot.envs.spaces import BadOutput, nonfinite, reader, require_playable, to_spec
 
 
@@ -85,7 +88,12 @@ MODES: dict[Any, Autoreset] = {
 class NativeVector:
     """A Gymnasium vector environment as rows."""
 
-    def __init__(self, name: str, env: GymnasiumVectorEnv[Any, Any, Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        env: GymnasiumVectorEnv[Any, Any, Any],
+        make: Callable[[], GymnasiumVectorEnv[Any, Any, Any]],
+    ) -> None:
         mode = env.metadata.get("autoreset_mode")
         if mode not in MODES:
             raise ConfigError(
@@ -93,6 +101,7 @@ class NativeVector:
                 f"set it to a gymnasium.vector.AutoresetMode"
             )
         self._name, self._env, self._autoreset = name, env, MODES[mode]
+        self._make = make
         observation = to_spec(env.single_observation_space, "observation")
         action = to_spec(env.single_action_space, "action")
         self.spec = Spec(observation, action, env.num_envs)
@@ -137,6 +146,21 @@ class NativeVector:
         self._ended = ended
         info, success = self._numbers(infos, valid, ended)
         return Step(self.obs, reward, terminated, truncated, valid, final, success, info)
+
+    def restart(self, rows: Array) -> Tree:
+        """Begin the next episode of all rows: a vector can only be built anew as a whole."""
+        assert rows.all()
+        self._env.close()
+        self._env = self._make()
+        return self.reset(self._seeds, self._episode + 1)
+
+    def snapshot(self) -> State:
+        counts = {"ended": self._ended.copy(), "step": self._step.copy()}
+        return {"env": snapshot.take(self._env), **counts}
+
+    def recall(self, state: State) -> None:
+        snapshot.put(self._env, state["env"])
+        self._ended, self._step = np.array(state["ended"]), np.array(state["step"])
 
     def close(self) -> None:
         self._env.close()

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from surefoot.core import seeding, tree
-from surefoot.core.protocols import State
 from surefoot.core.rollout import Rollout
 from surefoot.core.seeding import Purpose
+from surefoot.core.state import Appended, Piece, State
 from surefoot.core.tree import Tree
 
 
@@ -22,26 +22,31 @@ class Experience:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self.rollouts: deque[Rollout] = deque()
+        self._kept: deque[tuple[Rollout, Piece]] = deque()
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """Oldest first."""
+        return [rollout for rollout, _ in self._kept]
 
     def add(self, rollout: Rollout) -> None:
-        self.rollouts.append(rollout)
-        while len(self.rollouts) > 1 and self._size() > self._capacity:
-            self.rollouts.popleft()
+        self._kept.append((rollout, Piece(rollout.arrays())))
+        while len(self._kept) > 1 and self._size() > self._capacity:
+            self._kept.popleft()
 
     def _size(self) -> int:
         return sum(rollout.reward.size for rollout in self.rollouts)
 
     def state(self) -> State:
         """Keep what the next update will still learn from, once it has added its own rollout."""
-        rollouts = list(self.rollouts)
-        while rollouts and sum(r.reward.size for r in [*rollouts, rollouts[-1]]) > self._capacity:
-            rollouts.pop(0)
-        return {str(index): rollout.arrays() for index, rollout in enumerate(rollouts)}
+        kept, size = list(self._kept), self._size()
+        while kept and size + kept[-1][0].reward.size > self._capacity:
+            size -= kept.pop(0)[0].reward.size
+        return {"rollouts": Appended([piece for _, piece in kept])}
 
     def restore(self, state: State) -> None:
-        ordered = sorted(state.items(), key=lambda item: int(item[0]))
-        self.rollouts = deque(Rollout.from_arrays(arrays) for _, arrays in ordered)
+        pieces = state["rollouts"].pieces
+        self._kept = deque((Rollout.from_arrays(piece.arrays), piece) for piece in pieces)
 
 
 @dataclass(frozen=True)

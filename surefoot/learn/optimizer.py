@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from surefoot.core.protocols import State
+from surefoot.core.state import State
+from surefoot.core.tree import Array
 from surefoot.learn.rates import LearningRate
 from surefoot.policy.device import to_array
 
@@ -51,13 +52,16 @@ class Optimizer:
         return {"adam": adam, "rate": self.rate.state()}
 
     def restore(self, state: State) -> None:
+        """Take over the moments of the parameters that this optimizer has."""
         self.rate.restore(state["rate"])
         self._adam.state.clear()
         for name, parameter in self._parameters.items():
             if name in state["adam"].get("step", {}):
+                moments = {key: np.array(values[name]) for key, values in state["adam"].items()}
+                _require_shape(name, parameter, moments["exp_avg"], moments["exp_avg_sq"])
                 self._adam.state[parameter] = {
-                    key: torch.from_numpy(np.array(values[name])).to(parameter.device)
-                    for key, values in state["adam"].items()
+                    key: torch.from_numpy(value).to(parameter.device)
+                    for key, value in moments.items()
                 }
 
 
@@ -65,6 +69,12 @@ def norm(tensors: list[Tensor]) -> Tensor:
     """Euclidean norm of many tensors taken as one vector."""
     total: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
     return total
+
+
+def _require_shape(name: str, parameter: nn.Parameter, *moments: Array) -> None:
+    for moment in moments:
+        if moment.shape != tuple(parameter.shape) or moment.dtype != np.float32:
+            raise ValueError(f"a moment of {name} has shape {moment.shape}")
 
 
 def _gradients(parameters: dict[str, nn.Parameter]) -> list[Tensor]:

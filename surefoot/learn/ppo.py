@@ -15,8 +15,8 @@ from surefoot.core import tree
 from surefoot.core.errors import NonFiniteError
 from surefoot.core.metrics import Metrics, prefixed
 from surefoot.core.progress import Progress
-from surefoot.core.protocols import State
 from surefoot.core.rollout import Rollout
+from surefoot.core.state import State
 from surefoot.core.tree import Tree
 from surefoot.learn.experience import Experience, Samples, minibatches
 from surefoot.learn.optimizer import Optimizer, norm
@@ -24,7 +24,7 @@ from surefoot.learn.rates import follow
 from surefoot.learn.rewards import Rewards
 from surefoot.maths import losses
 from surefoot.maths.gae import gae
-from surefoot.policy.actor import CHUNK, PolicyActor, Sample
+from surefoot.policy.actor import CHUNK, Greedy, PolicyActor, Sample
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.device import to_array, to_tensors
 
@@ -85,6 +85,9 @@ class PPO:
     def actor(self) -> PolicyActor:
         return PolicyActor(self.policy, Sample())
 
+    def player(self) -> PolicyActor:
+        return PolicyActor(self.policy, Greedy())
+
     def update(self, rollout: Rollout, progress: Progress) -> Metrics:
         """Estimate advantages, improve the policy over several epochs, report."""
         if rollout.steps == 0:
@@ -113,7 +116,7 @@ class PPO:
 
     def state(self) -> State:
         return {
-            "policy": {n: to_array(t).copy() for n, t in self.policy.state_dict().items()},
+            "policy": self.policy.arrays(),
             "optimizer": {name: o.state() for name, o in self._optimizers.items()},
             "rewards": self._rewards.state(),
             "experience": self._experience.state(),
@@ -121,8 +124,14 @@ class PPO:
 
     def restore(self, state: State) -> None:
         self.policy.load_state_dict(to_tensors(state["policy"], self._device))
+        moments: State = {}
+        for kept in state["optimizer"].values():
+            for key, values in kept["adam"].items():
+                moments.setdefault(key, {}).update(values)
         for name, optimizer in self._optimizers.items():
-            optimizer.restore(state["optimizer"][name])
+            # A fork may split the parameters among other optimizers than its parent had.
+            rate = state["optimizer"].get(name, {"rate": {}})["rate"]
+            optimizer.restore({"adam": moments, "rate": rate})
         self._rewards.restore(state["rewards"])
         self._experience.restore(state["experience"])
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Protocol
 
 from surefoot.config import Adaptive, Constant, Cosine, Linear, Rate, Schedule
-from surefoot.core.protocols import State
+from surefoot.core.state import State
 from surefoot.maths import schedules
 
 
@@ -54,6 +54,7 @@ class AdaptiveRate:
     """Keeps the KL of an epoch near a target."""
 
     def __init__(self, schedule: Adaptive) -> None:
+        self._schedule = str(schedule)
         self._target = schedule.kl
         self._rate = schedule.start
 
@@ -64,10 +65,11 @@ class AdaptiveRate:
         self._rate = schedules.adapted(self._rate, kl, self._target)
 
     def state(self) -> State:
-        return {"rate": self._rate}
+        return {"schedule": self._schedule, "rate": self._rate}
 
     def restore(self, state: State) -> None:
-        self._rate = float(state["rate"])
+        if state.get("schedule") == self._schedule:  # else a fork asked for another one
+            self._rate = float(state["rate"])
 
 
 def build_rate(schedule: Rate) -> LearningRate:

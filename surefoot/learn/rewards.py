@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.core.protocols import State
 from surefoot.core.rollout import Rollout
+from surefoot.core.state import State
 from surefoot.maths import moments
 from surefoot.maths.moments import Moments
 
@@ -59,9 +59,8 @@ class ScaledRewards:
         returns = np.empty_like(rollout.reward)
         running = self._returns
         for t in range(rollout.horizon):
-            running = running * self._gamma + rollout.reward[t]
-            returns[t] = running
-            running = np.where(rollout.ended[t] | ~rollout.valid[t], 0.0, running)
+            running = np.where(rollout.episode_step[t] == 0, 0.0, running * self._gamma)
+            returns[t] = running = running + rollout.reward[t]
         self._returns = running
         self._moments = moments.absorb(self._moments, torch.from_numpy(returns[rollout.valid]))
 
@@ -74,6 +73,9 @@ class ScaledRewards:
         return {"returns": self._returns.copy(), **kept}
 
     def restore(self, state: State) -> None:
-        self._returns = np.array(state["returns"])
-        names = Moments._fields
-        self._moments = Moments(*(torch.from_numpy(np.array(state[name])) for name in names))
+        if state:  # none of a parent that did not scale; a fork then starts here
+            returns = np.array(state["returns"])
+            # A fork with other rows begins new episodes, and their returns with them.
+            self._returns = returns if returns.shape == self._returns.shape else self._returns
+            kept = (torch.from_numpy(np.array(state[name])) for name in Moments._fields)
+            self._moments = Moments(*kept)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from surefoot.core.tree import Tree
+from surefoot.core.tree import Array, Tree
 from surefoot.nets.encoder import Encoder
+from surefoot.policy.device import to_array
 from surefoot.policy.distributions import Distribution
 from surefoot.policy.heads import CategoricalHead, GaussianHead
 from surefoot.policy.normalizer import Normalizer
@@ -47,6 +48,10 @@ class ActorCritic(nn.Module):
     def value(self, prepared: Tree) -> Tensor:
         value: Tensor = self.critic(self.trunk(self.encoder(prepared))).squeeze(-1)
         return value
+
+    def arrays(self) -> dict[str, Array]:
+        """Copy all parameters and statistics, by name."""
+        return {name: to_array(value).copy() for name, value in self.state_dict().items()}
 
     def policy_parameters(self) -> dict[str, nn.Parameter]:
         """Name the actor's parameters; a shared trunk counts as the actor's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from surefoot.core.spec import Spec
 from surefoot.core.tree import Tree
 from surefoot.policy.actor import Greedy, PolicyActor, Sample
 from surefoot.policy.actor_critic import ActorCritic
+from surefoot.policy.files import actor_file, critic_file
 
 
 class Agent:
@@ -34,6 +36,14 @@ class Agent:
         action, _ = actor.act(batch, None, actor.memory(rows), actor.noise(random, rows))
         taken = self.spec.to_env(action)
         return tree.index(taken, 0) if single else taken
+
+    def save_policy_net(self, path: str | Path) -> None:
+        """Write all that acting needs, normalizer included, as a plain state dict."""
+        Path(path).write_bytes(actor_file(self.network.arrays()))
+
+    def save_value_net(self, path: str | Path) -> None:
+        """Write all that valuing needs, normalizer included, as a plain state dict."""
+        Path(path).write_bytes(critic_file(self.network.arrays()))
 
     def _batched(self, obs: Any) -> tuple[bool, Tree]:
         """Check observations against the spec; say whether it was one, and give it a batch axis."""

@@ -1,164 +1,256 @@
-"""The checkpoint format: tensors as safetensors, the rest as JSON, hashes in a manifest.
+"""Checkpoints: a directory each, which appears under its name only when it is complete.
 
-A checkpoint is a directory that appears under its name only when it is complete. Nothing in it is
-ever unpickled.
+checkpoints/step_000000100096/  manifest.json  tensors.safetensors  state.json  [pinned]
+checkpoints/superseded/         what a resume left behind
+segments/                       data that only grows, shared by the checkpoints that name it
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
-import shutil
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
-from surefoot.core.errors import RunError
-from surefoot.core.protocols import State
-from surefoot.core.tree import Array
+from surefoot.core.errors import CheckpointError, VersionError
+from surefoot.core.state import Piece, State
+from surefoot.store import durable, format
+from surefoot.store.segments import Segments
 
 FORMAT = 1
-TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
-TENSOR_KEY = "$tensor"
-"""In state.json, an object with this one key stands for the tensor of that name."""
+TENSORS, STATE, MANIFEST, PINNED = "tensors.safetensors", "state.json", "manifest.json", "pinned"
+NAME = re.compile(r"step_(\d{12,15})")
+MANIFEST_BYTES = 1 << 20
+SEAL = "seal"
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """A run between two iterations: what may be saved."""
+
+    step: int
+    state: State
+    exact: bool
+    """Whether a run resumed from here goes on exactly; else it is a snapshot of the model."""
+    score: float | None
+    """Mean return of the recent episodes, if there were enough."""
+    evaluation: float | None = None
+    """Mean return of an evaluation at this very moment, if there was one."""
+    best: int | None = None
+    """The step of the best boundary so far."""
+    best_return: int | None = None
+    """The step at which the recent episodes were best."""
+
+
+class Digest(BaseModel):
+    """What a file must be."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    sha256: str
+    size: NonNegativeInt
+
+
+class Manifest(BaseModel):
+    """What manifest.json says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    format: int = FORMAT
+    step: NonNegativeInt
+    exact: bool
+    score: float | None
+    evaluation: float | None
+    best: NonNegativeInt | None
+    tensors: Digest
+    state: Digest
+    segments: list[str]
+    machine: dict[str, str | int]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint, by what its manifest says."""
+    """A complete checkpoint and what its manifest says; its files are not verified yet."""
 
     path: Path
-    step: int
-    score: float | None
-    """Mean return of the recent episodes when it was taken, if there were enough."""
+    manifest: Manifest
+
+    @property
+    def step(self) -> int:
+        return self.manifest.step
+
+    @property
+    def score(self) -> float | None:
+        """What it is compared by: its evaluation if there was one, else the recent return."""
+        evaluation = self.manifest.evaluation
+        return self.manifest.score if evaluation is None else evaluation
+
+    @property
+    def pinned(self) -> bool:
+        return (self.path / PINNED).exists()
 
 
-def write(directory: Path, step: int, state: State, score: float | None) -> Checkpoint:
-    """Write a checkpoint that is there whole, durably, or not at all."""
-    path = directory / f"step_{step:012d}"
-    staging = directory / f".staging-{step}-{os.getpid()}"
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True)
-    tensors: dict[str, Array] = {}
-    content = _split(state, "", tensors)
-    save_file(tensors, staging / TENSORS)
-    (staging / STATE).write_text(json.dumps(content, allow_nan=False))
-    manifest = {
-        "format": FORMAT,
-        "step": step,
-        "score": score,
-        "files": {name: _digest(staging / name) for name in (TENSORS, STATE)},
-        **_machine(),
-    }
-    (staging / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    for file in (TENSORS, STATE, MANIFEST):
-        _sync(staging / file)
-    _sync(staging)
-    if path.exists():
-        delete(path)
-    staging.rename(path)
-    _sync(directory)
-    return Checkpoint(path, step, score)
+class Checkpoints:
+    """The checkpoints of one run."""
+
+    def __init__(self, run: Path) -> None:
+        self.directory = run / "checkpoints"
+        self.superseded = self.directory / "superseded"
+        self._segments = Segments(run / "segments")
+
+    def write(self, boundary: Boundary) -> Checkpoint:
+        """Write a checkpoint that is there whole, durably, or not at all."""
+        names: list[str] = []
+
+        def keep(piece: Piece) -> str:
+            names.append(self._segments.keep(piece))
+            return names[-1]
+
+        tensors, content = format.encode(boundary.state, keep)
+        manifest = Manifest(
+            step=boundary.step,
+            exact=boundary.exact,
+            score=boundary.score,
+            evaluation=boundary.evaluation,
+            best=boundary.best,
+            tensors=_digest(tensors),
+            state=_digest(content),
+            segments=sorted(set(names)),
+            machine=machine(),
+        )
+        path = self.directory / f"step_{boundary.step:012d}"
+        files = {TENSORS: tensors, STATE: content, MANIFEST: seal(manifest.model_dump())}
+        durable.write_directory(path, files)
+        return Checkpoint(path, manifest)
+
+    def listed(self) -> list[Checkpoint]:
+        """List the checkpoints with a sound manifest, oldest first."""
+        return [found for path in self.paths() if (found := _try(path)) is not None]
+
+    def paths(self) -> list[Path]:
+        """List the directories that have the name of a checkpoint, oldest first."""
+        found = [path for path in self.directory.glob("step_*") if NAME.fullmatch(path.name)]
+        return sorted(found, key=lambda path: int(path.name.removeprefix("step_")))
+
+    def read(self, path: Path) -> tuple[Checkpoint, State]:
+        """Read a checkpoint after verifying every file against its manifest."""
+        found = describe(path)
+        with _naming(path):
+            tensors = _verified(path / TENSORS, found.manifest.tensors)
+            content = _verified(path / STATE, found.manifest.state)
+            return found, format.decode(tensors, content, self._segments.fetch)
+
+    def remove(self, checkpoint: Checkpoint) -> None:
+        """Remove a checkpoint, unless somebody has just pinned it."""
+        if not checkpoint.pinned:
+            durable.remove_directory(checkpoint.path)
+
+    def pin(self, checkpoint: Checkpoint, pinned: bool) -> None:
+        """Mark a checkpoint as one that stays, or take the mark away."""
+        if pinned:
+            durable.write_file(checkpoint.path / PINNED, b"")
+        else:
+            (checkpoint.path / PINNED).unlink(missing_ok=True)
+
+    def supersede(self, path: Path) -> Path:
+        """Move a checkpoint out of the way, newest first if there are several."""
+        self.superseded.mkdir(exist_ok=True)
+        names = [path.name, *(f"{path.name}-{n}" for n in range(2, 10_000))]
+        free = next(name for name in names if not (self.superseded / name).exists())
+        os.rename(path, self.superseded / free)
+        return self.superseded / free
+
+    def tidy(self) -> None:
+        """Remove what interrupted writers left, and segments that no manifest names."""
+        durable.sweep(self.directory)
+        kept = [*self.paths(), *self.superseded.glob("step_*")]
+        found = [_try(path) for path in kept]
+        if all(found):  # a manifest that cannot be read may name any
+            self._segments.retain({name for one in found if one for name in one.manifest.segments})
 
 
-def delete(path: Path) -> None:
-    """Remove a checkpoint: first from its name, so that nobody sees half of it."""
-    doomed = path.with_name(f".deleted-{path.name}-{os.getpid()}")
-    path.rename(doomed)
-    shutil.rmtree(doomed)
-
-
-def read(checkpoint: Checkpoint) -> State:
-    """Read a checkpoint's state after verifying every file against its manifest."""
-    manifest = _manifest(checkpoint.path)
-    for name, expected in manifest["files"].items():
-        file = checkpoint.path / name
-        if name not in (TENSORS, STATE) or not file.is_file() or _digest(file) != expected:
-            raise RunError(f"checkpoint {checkpoint.path} is damaged: {name} is not as written")
-    try:
-        tensors = load_file(checkpoint.path / TENSORS)
-        content = json.loads((checkpoint.path / STATE).read_text())
-        state: State = _join(content, tensors)
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise RunError(f"checkpoint {checkpoint.path} cannot be read: {error}") from None
-    return state
-
-
-def listed(directory: Path) -> list[Checkpoint]:
-    """List the complete checkpoints, oldest first."""
-    found = []
-    for path in sorted(directory.glob("step_*")):
-        try:
-            manifest = _manifest(path)
-        except FileNotFoundError:
-            continue  # deleted meanwhile
-        found.append(Checkpoint(path, manifest["step"], manifest["score"]))
-    return found
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
-        version = manifest["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"checkpoint {path} has no readable manifest: {error}") from None
-    if version != FORMAT:
-        raise RunError(f"checkpoint {path} has format {version}; this surefoot reads {FORMAT}")
-    return manifest
-
-
-def _split(tree: Any, path: str, tensors: dict[str, Array]) -> Any:
-    """Move arrays out of a state tree into `tensors`, leaving their names."""
-    if isinstance(tree, dict):
-        return {
-            key: _split(value, f"{path}/{_quoted(key)}", tensors) for key, value in tree.items()
-        }
-    if isinstance(tree, np.ndarray):
-        tensors[path[1:]] = np.asarray(tree, order="C")
-        return {TENSOR_KEY: path[1:]}
-    return tree
-
-
-def _join(content: Any, tensors: dict[str, Array]) -> Any:
-    if isinstance(content, dict):
-        if content.keys() == {TENSOR_KEY}:
-            return tensors[content[TENSOR_KEY]]
-        return {key: _join(value, tensors) for key, value in content.items()}
-    return content
-
-
-def _quoted(key: str) -> str:
-    return key.replace("%", "%25").replace("/", "%2F")
-
-
-def _digest(file: Path) -> dict[str, Any]:
-    content = file.read_bytes()
-    return {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, str | int]:
     """Describe what exact repetition depends on."""
     names = ("surefoot", "torch", "numpy", "gymnasium")
     return {
-        "versions": {name: metadata.version(name) for name in names},
+        **{name: metadata.version(name) for name in names},
         "python": platform.python_version(),
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "compile": "eager",
     }
+
+
+def machine_differences(checkpoint: Checkpoint) -> list[str]:
+    """Say what is not as it was when the checkpoint was written."""
+    then, now = checkpoint.manifest.machine, machine()
+    changed = [key for key in now if then.get(key) != now[key]]
+    return [f"{key} was {then.get(key)} and is {now[key]}" for key in changed]
+
+
+def describe(path: Path) -> Checkpoint:
+    """Read a checkpoint's manifest."""
+    with _naming(path):
+        content = _unsealed(durable.read_file(path / MANIFEST, MANIFEST_BYTES))
+        if content.get("format") != FORMAT:
+            version = content.get("format")
+            raise VersionError(f"it has format {version!r:.20}; this surefoot reads {FORMAT}")
+        try:
+            manifest = Manifest.model_validate(content)
+        except ValidationError as error:
+            place = ".".join(str(part) for part in error.errors()[0]["loc"])
+            raise CheckpointError(f"{MANIFEST} has no sound {place!r:.60}") from None
+        if path.name.partition("-")[0] != f"step_{manifest.step:012d}":
+            raise CheckpointError(f"{MANIFEST} is of step {manifest.step}")
+    return Checkpoint(path, manifest)
+
+
+def seal(manifest: dict[str, Any]) -> bytes:
+    """Write a manifest with a hash of itself, so that a flipped bit is no other manifest."""
+    return format.to_json({**manifest, SEAL: _digest(format.to_json(manifest)).sha256})
+
+
+def _unsealed(text: bytes) -> dict[str, Any]:
+    content = format.from_json(text, MANIFEST)
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{MANIFEST} is not an object")
+    said = content.pop(SEAL, None)
+    if said != _digest(format.to_json(content)).sha256:
+        raise CheckpointError(f"{MANIFEST} is not as written")
+    return content
+
+
+def _try(path: Path) -> Checkpoint | None:
+    try:
+        return describe(path)
+    except CheckpointError:
+        return None
+
+
+def _verified(path: Path, expected: Digest) -> bytes:
+    content = durable.read_file(path, expected.size)
+    if _digest(content) != expected:
+        raise CheckpointError(f"{path.name} is not as written")
+    return content
+
+
+def _digest(content: bytes) -> Digest:
+    return Digest(sha256=hashlib.sha256(content).hexdigest(), size=len(content))
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Put the checkpoint's path in front of what is wrong with it."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise type(error)(f"{path}: {error}") from None

@@ -1,54 +1,48 @@
-"""Which states of a run are kept on disk: the best and the last."""
+"""Which states of a run are on disk: the last ones, the best, and those the user pinned."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-
-from surefoot.core.protocols import State
-from surefoot.store import checkpoint
-from surefoot.store.checkpoint import Checkpoint
-
-
-@dataclass(frozen=True)
-class Boundary:
-    """A run between two iterations."""
-
-    step: int
-    score: float | None
-    """Mean return of the recent episodes, if there are enough."""
-    state: State
+from surefoot.store.checkpoint import Boundary, Checkpoint, Checkpoints
 
 
 class Keeper:
-    """Keeps the best state, in memory at once and on disk now and then, and the last one."""
+    """Writes what is to be kept and removes what is not.
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._score = float("-inf")
-        self._unsaved: Boundary | None = None
-        self._saved: Checkpoint | None = None
+    The best state waits in memory until something is saved. Every checkpoint names the best as of
+    then, and that one is kept as long as the checkpoint is: so whoever goes back to it finds it.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, keep: int) -> None:
+        self._checkpoints, self._keep = checkpoints, keep
+        self._best: Boundary | None = None
 
     def offer(self, boundary: Boundary) -> None:
-        """Remember the state if its score is the best so far; of equals the later one."""
-        if boundary.score is not None and boundary.score >= self._score:
-            self._score = boundary.score
-            self._unsaved = boundary
+        """Remember the state if it is the best so far."""
+        if boundary.best == boundary.step:
+            self._best = boundary
 
-    def save_best(self) -> None:
-        """Write the best state if it is not on disk yet; it replaces the one before."""
-        if self._unsaved is None:
-            return
-        old, self._saved = self._saved, self._write(self._unsaved)
-        self._unsaved = None
-        if old is not None and old.path != self._saved.path:
-            checkpoint.delete(old.path)
+    def save(self, boundary: Boundary) -> Boundary | None:
+        """Write the best state and this one, unless they are on disk; then tidy up. Return the
+        best if it is new."""
+        steps = {checkpoint.step for checkpoint in self._checkpoints.listed()}
+        for kept in (self._best, boundary):
+            if kept is not None and kept.step not in steps:
+                self._checkpoints.write(kept)
+                steps.add(kept.step)
+        best, self._best = self._best, None
+        self._prune()
+        return best
 
-    def save_last(self, boundary: Boundary) -> None:
-        """Write the best state, and this one unless it is the same or nothing was played."""
-        self.save_best()
-        if boundary.step > (self._saved.step if self._saved is not None else 0):
-            self._write(boundary)
+    def _prune(self) -> None:
+        there = self._checkpoints.listed()
+        kept = [*_last(there, self._keep), *(c for c in there if c.pinned)]
+        steps = {step for c in kept for step in (c.step, c.manifest.best)}
+        for checkpoint in there:
+            if checkpoint.step not in steps:
+                self._checkpoints.remove(checkpoint)
+        self._checkpoints.tidy()
 
-    def _write(self, boundary: Boundary) -> Checkpoint:
-        return checkpoint.write(self._directory, boundary.step, boundary.state, boundary.score)
+
+def _last(checkpoints: list[Checkpoint], count: int) -> list[Checkpoint]:
+    """Pick the last ones: of those a run can go on from, and the very last in any case."""
+    return [*[c for c in checkpoints if c.manifest.exact][-count:], *checkpoints[-1:]]

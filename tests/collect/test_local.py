@@ -201,11 +201,11 @@ def test_a_vector_of_the_wrong_size_is_refused() -> None:
         make_vector(factory(make), 8)
 
 
-def test_restoring_starts_the_next_episodes() -> None:
+def test_renewing_starts_the_next_episodes() -> None:
     collect = collector(Counter, length=5, horizon=7, seed=4)
     play(collect)
     other = collector(Counter, length=5, horizon=7, seed=4)
-    other.restore(collect.state())
+    other.renew(collect.state())
     (data,) = play(other)
     marks = [Counter().reset(seed=EpisodeSeeds(4)(row, 2))[0][1] for row in range(4)]
     assert data.obs[0, :, 1].tolist() == marks

@@ -74,7 +74,7 @@ def test_state_keeps_what_the_next_update_still_needs() -> None:
     for rollout in rollouts:
         buffer.add(rollout)
         single.add(rollout)
-    assert single.state() == {}
+    assert list(single.state()["rollouts"].pieces) == []
     restored = Experience(192)
     restored.restore(buffer.state())
     kept = [r.reward for r in restored.rollouts]

@@ -1,82 +1,154 @@
-"""The checkpoint format."""
+"""The checkpoint format, and what is noticed when it is broken."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from surefoot.core.errors import RunError
-from surefoot.store import checkpoint
+from surefoot.core.errors import CheckpointError, VersionError
+from surefoot.core.state import Appended, Piece, State, differences
+from surefoot.store import checkpoint, durable
+from surefoot.store.checkpoint import Boundary, Checkpoints
 
-STATE = {
+STATE: State = {
     "weights": {"a/b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": {"b": np.array(2.5)}},
     "flags": np.array([True, False]),
     "transposed": np.arange(6).reshape(2, 3).T,
-    "counters": {"steps": 12, "rate": 0.1, "name": "x", "none": None, "empty": {}},
+    "counters": {"steps": 12, "rate": 0.1, "name": "ü", "none": None, "empty": {}},
+    "list": [1, {"x": np.zeros((0, 2))}],
+    "order": {"z": np.ones(1), "a": np.ones(2)},
 }
 
 
-def same(one: object, other: object) -> None:
-    if isinstance(one, dict):
-        assert isinstance(other, dict)
-        assert one.keys() == other.keys()
-        for key in one:
-            same(one[key], other[key])
-    elif isinstance(one, np.ndarray):
-        assert isinstance(other, np.ndarray)
-        assert one.dtype == other.dtype
-        assert one.shape == other.shape
-        assert (one == other).all()
-    else:
-        assert one == other
+def store(path: Path) -> Checkpoints:
+    (path / "checkpoints").mkdir(exist_ok=True)
+    return Checkpoints(path)
+
+
+def at(step: int, state: State = STATE, **facts: Any) -> Boundary:
+    return Boundary(step, state, **{"exact": True, "score": None, **facts})
 
 
 def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
-    written = checkpoint.write(tmp_path, 1234, STATE, score=9.5)
-    (listed,) = checkpoint.listed(tmp_path)
+    kept = store(tmp_path)
+    written = kept.write(at(1234, score=9.5, best=1234))
+    (listed,) = kept.listed()
     assert listed == written
     assert (listed.step, listed.score, listed.path.name) == (1234, 9.5, "step_000000001234")
-    same(checkpoint.read(listed), STATE)
+    found, state = kept.read(listed.path)
+    assert found == written
+    assert differences(state, STATE) == []
+    assert list(state["order"]) == ["z", "a"]
+
+
+def test_the_comparison_of_states_sees_every_kind_of_difference() -> None:
+    changes: list[tuple[str, Any]] = [
+        ("flags", np.array([True, True])),
+        ("flags", np.array([1, 0])),
+        ("counters", {**STATE["counters"], "steps": 13}),
+        ("counters", {**STATE["counters"], "steps": 12.0}),
+        ("list", [1]),
+        ("weights", {"a": {"b": np.array(-0.0)}, "a/b": STATE["weights"]["a/b"]}),
+    ]
+    for name, value in changes:
+        assert differences(STATE, {**STATE, name: value}), name
+    assert differences({"x": np.array(0.0)}, {"x": np.array(-0.0)})
+    assert not differences({"x": np.array(np.nan)}, {"x": np.array(np.nan)})
 
 
 def test_the_manifest_says_what_exactness_depends_on(tmp_path: Path) -> None:
-    written = checkpoint.write(tmp_path, 1, STATE, score=None)
+    written = store(tmp_path).write(at(1))
     manifest = json.loads((written.path / "manifest.json").read_text())
     assert manifest["format"] == 1
-    assert set(manifest["files"]) == {"tensors.safetensors", "state.json"}
-    assert {"torch", "numpy", "gymnasium", "surefoot"} <= set(manifest["versions"])
-    assert {"cpu", "threads", "compile", "python"} <= set(manifest)
+    names = {"torch", "numpy", "gymnasium", "surefoot", "cpu", "threads", "compile", "python"}
+    assert names <= set(manifest["machine"])
+    assert checkpoint.machine_differences(written) == []
 
 
-@pytest.mark.parametrize("name", ["tensors.safetensors", "state.json"])
-def test_a_changed_byte_is_noticed(tmp_path: Path, name: str) -> None:
-    written = checkpoint.write(tmp_path, 1, STATE, score=None)
-    content = bytearray((written.path / name).read_bytes())
-    content[-3] ^= 1
-    (written.path / name).write_bytes(content)
-    with pytest.raises(RunError, match=f"damaged: {name}"):
-        checkpoint.read(written)
+@pytest.mark.parametrize("name", ["tensors.safetensors", "state.json", "manifest.json"])
+def test_a_changed_byte_a_cut_and_a_loss_are_noticed(tmp_path: Path, name: str) -> None:
+    kept = store(tmp_path)
+    file = kept.write(at(1)).path / name
+    content = file.read_bytes()
+    for broken in (content[:-3] + bytes([content[-3] ^ 1]) + content[-2:], content[:-1], b""):
+        file.write_bytes(broken)
+        with pytest.raises(CheckpointError, match=f"step_000000000001: .*({name}|JSON)"):
+            kept.read(file.parent)
+    file.unlink()
+    with pytest.raises(CheckpointError, match=f"{name} is missing"):
+        kept.read(file.parent)
 
 
-def test_another_format_version_is_named(tmp_path: Path) -> None:
-    written = checkpoint.write(tmp_path, 1, STATE, score=None)
+def test_another_format_version_is_named_and_is_no_damage(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    written = kept.write(at(1))
     manifest = json.loads((written.path / "manifest.json").read_text())
-    (written.path / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
-    with pytest.raises(RunError, match="has format 99; this surefoot reads 1"):
-        checkpoint.listed(tmp_path)
+    del manifest["seal"]
+    (written.path / "manifest.json").write_bytes(checkpoint.seal({**manifest, "format": 99}))
+    with pytest.raises(VersionError, match="has format 99; this surefoot reads 1"):
+        kept.read(written.path)
 
 
-def test_nothing_unfinished_is_listed_and_writing_a_step_again_replaces_it(tmp_path: Path) -> None:
-    (tmp_path / ".staging-5-1").mkdir()
-    checkpoint.write(tmp_path, 5, {"a": 1}, score=None)
-    checkpoint.write(tmp_path, 5, {"a": 2}, score=None)
-    (listed,) = checkpoint.listed(tmp_path)
-    assert checkpoint.read(listed) == {"a": 2}
-    checkpoint.delete(listed.path)
-    assert checkpoint.listed(tmp_path) == []
+def test_nothing_unfinished_is_listed_and_tidying_removes_it(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    (kept.directory / ".staging-step_5-1").mkdir()
+    written = kept.write(at(5))
+    assert [c.step for c in kept.listed()] == [5]
+    kept.tidy()
+    assert [path.name for path in kept.directory.iterdir()] == [written.path.name]
+    kept.remove(written)
+    assert kept.listed() == []
 
 
-def test_nan_is_never_written_into_json(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        checkpoint.write(tmp_path, 1, {"a": float("nan")}, score=None)
+def test_a_name_is_never_written_twice(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    written = kept.write(at(5))
+    with pytest.raises(OSError, match="not empty"):
+        kept.write(at(5, {"other": 1}))
+    assert differences(kept.read(written.path)[1], STATE) == []
+    assert [path.name for path in kept.directory.iterdir()] == [written.path.name]
+
+
+def test_what_json_cannot_hold_is_refused_when_it_is_written(tmp_path: Path) -> None:
+    for state in ({"a": float("nan")}, {"a": object()}, {"a": list(range(60_000))}):
+        with pytest.raises(ValueError, match="state"):
+            store(tmp_path).write(at(1, state))
+
+
+def test_data_that_grows_is_written_once_and_goes_with_the_last_that_names_it(
+    tmp_path: Path,
+) -> None:
+    kept = store(tmp_path)
+    pieces = [Piece({"z": np.full(3, k), "a": {"b": np.array(k)}}) for k in range(3)]
+    first = kept.write(at(1, {"log": Appended(pieces[:2])}))
+    times = {f.name: f.stat().st_mtime_ns for f in (tmp_path / "segments").iterdir()}
+    second = kept.write(at(2, {"log": Appended(pieces[1:])}))
+    assert len(list((tmp_path / "segments").iterdir())) == 3
+    assert all((tmp_path / "segments" / n).stat().st_mtime_ns == t for n, t in times.items())
+    _, state = kept.read(second.path)
+    assert differences(state, {"log": Appended(pieces[1:])}) == []
+    assert list(state["log"].pieces[0].arrays) == ["z", "a"]
+    kept.remove(first)
+    kept.tidy()
+    assert len(list((tmp_path / "segments").iterdir())) == 2
+    assert differences(kept.read(second.path)[1], state) == []
+
+
+def test_segments_of_what_is_superseded_stay(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    written = kept.write(at(1, {"log": Appended([Piece({"x": np.ones(2)})])}))
+    moved = kept.supersede(written.path)
+    kept.tidy()
+    assert moved.parent.name == "superseded"
+    assert differences(kept.read(moved)[1]["log"].pieces[0].arrays, {"x": np.ones(2)}) == []
+    again = kept.write(at(1))
+    assert kept.supersede(again.path).name == "step_000000000001-2"
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    durable.write_file(tmp_path / "x", b"one")
+    durable.write_file(tmp_path / "x", b"two")
+    assert (tmp_path / "x").read_bytes() == b"two"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]

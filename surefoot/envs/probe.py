@@ -1,0 +1,206 @@
+"""Find out how an environment can be brought back to where it was, by playing it a little.
+
+The probe is bounded by steps, never by time, so that the same run gets the same answer on any
+machine. It plays random actions in an object that has episodes behind it and in new ones, and
+compares every bit of what they return.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
+
+from surefoot.core import seeding, tree
+from surefoot.core.errors import ConfigError
+from surefoot.core.seeding import Purpose
+from surefoot.core.spec import Box, Discrete, Space, Spec
+from surefoot.core.tree import Array, Tree
+from surefoot.envs import snapshot
+from surefoot.envs.gymnasium import Env
+from surefoot.envs.make import Factory
+from surefoot.envs.spaces import to_spec
+
+Kind: TypeAlias = Literal["snapshot", "replay", "rebuild", "fresh"]
+EPISODES = 8
+"""Histories are compared over this many episodes: what survives a reset may show in few of them."""
+EPISODE_STEPS = 400
+
+
+@dataclass(frozen=True)
+class Way:
+    """How environments come back after a restart, and what the probe saw."""
+
+    kind: Kind
+    because: str
+    deterministic: bool = True
+
+
+def find(make: Factory, seed: int, episode_steps: int = EPISODE_STEPS) -> Way:
+    """Find the first way that works: snapshot, replay, replay in rebuilt ones, fresh episodes."""
+    with closing(make()) as env:
+        offered, native = snapshot.offered(env), isinstance(env, GymnasiumVectorEnv)
+        if native:
+            said = "vector environments come back by get_state and set_state, which this one "
+            if offered:
+                return Way("snapshot", said + "offers")
+            return Way("fresh", said + "lacks")
+    try:
+        return _probed(make, seed, episode_steps, offered)
+    except Exception as error:  # training will meet it too, and say where
+        return Way("replay", f"the probe failed: {type(error).__name__}: {error}")
+
+
+def _probed(make: Factory, seed: int, episode_steps: int, offered: bool) -> Way:
+    probe = _Probe(make, seed, episode_steps)
+    if offered and (step := probe.snapshot_fails()) is None:
+        return Way("snapshot", "get_state and set_state lead back to where it was")
+    refused = f"; set_state was not exact {step} steps later" if offered else ""
+    leak = probe.reuse_fails()
+    if leak is None:
+        return Way("replay", f"seed and actions repeat an episode{refused}")
+    if (step := probe.rebuild_fails()) is not None:
+        why = f"two new environments with one seed differ at step {step}"
+        return Way("fresh", f"not deterministic: {why}{refused}", deterministic=False)
+    return Way("rebuild", f"after other episodes it differs at step {leak}{refused}")
+
+
+def require(kind: Kind, make: Factory) -> Way:
+    """Take the way the user asks for, if it can be gone at all."""
+    with closing(make()) as env:
+        native = isinstance(env, GymnasiumVectorEnv)
+        if kind in ("replay", "rebuild") and native:
+            raise ConfigError(
+                f"restore={kind!r}, but {make.name} is a vector environment, whose rows cannot be "
+                f"played one by one; use fresh, or snapshot if it has get_state and set_state"
+            )
+        if kind == "snapshot" and not snapshot.offered(env):
+            raise ConfigError(
+                f"restore='snapshot', but {make.name} has no get_state() and set_state(state), or "
+                f"is wrapped in something that has not"
+            )
+    return Way(kind, "set in the configuration")
+
+
+class _Probe:
+    """Plays with addressed actions and compares histories."""
+
+    def __init__(self, make: Factory, seed: int, episode_steps: int) -> None:
+        self._make, self._seed, self._steps = make, seed, episode_steps
+
+    def snapshot_fails(self) -> int | None:
+        """Return the step after which a restored environment differs from the original."""
+        with closing(self._make()) as env, closing(self._make()) as other:
+            for episode in range(3):
+                list(islice(self._played(env, episode), 1 + 5 * episode))  # go into the episode
+                try:
+                    state = _through_json(snapshot.take(env))
+                    other.reset(seed=self._seed)
+                    snapshot.put(other, state)
+                except Exception:  # whatever it raises, it cannot be used
+                    return 0
+                limit = max(1, self._steps // 8)
+                histories = [
+                    list(islice(_steps(e, self._random(2, episode)), limit)) for e in (env, other)
+                ]
+                if (step := _first_difference(*histories)) is not None:
+                    return step + 1
+        return None
+
+    def reuse_fails(self) -> int | None:
+        """Return the step at which an episode in a used environment differs from a new one's."""
+        with closing(self._make()) as used:
+            for episode in range(EPISODES):
+                history = self._history(used, episode)
+                if not episode:
+                    continue  # it was new until now
+                if (step := _first_difference(self._anew(episode), history)) is not None:
+                    return step
+        return None
+
+    def rebuild_fails(self) -> int | None:
+        """Return the step at which two new environments differ."""
+        for episode in range(EPISODES):
+            step = _first_difference(self._anew(episode), self._anew(episode))
+            if step is not None:
+                return step
+        return None
+
+    def _anew(self, episode: int) -> list[Any]:
+        with closing(self._make()) as env:
+            return self._history(env, episode)
+
+    def _history(self, env: Env, episode: int) -> list[Any]:
+        return list(islice(self._played(env, episode), self._steps))
+
+    def _played(self, env: Env, episode: int) -> Iterator[Any]:
+        """Play one episode with addressed actions; yield all that is seen."""
+        obs, _ = env.reset(seed=seeding.integer(self._seed, Purpose.CHECK, 3, episode))
+        yield _bytes(obs), 0.0, False, False
+        yield from _steps(env, self._random(1, episode))
+
+    def _random(self, *counters: int) -> np.random.Generator:
+        return seeding.generator(self._seed, Purpose.CHECK, *counters)
+
+
+def _steps(env: Env, random: np.random.Generator) -> Iterator[Any]:
+    """Go on with random actions to the end of the episode; yield all that is seen."""
+    action = to_spec(env.action_space, "action")
+    spec = Spec(action, action, 1)
+    ended = False
+    while not ended:
+        taken = tree.index(spec.to_env(random_action(spec, random, 1)), 0)
+        obs, reward, terminated, truncated, _ = env.step(taken)
+        yield _bytes(obs), np.asarray(reward).item(), bool(terminated), bool(truncated)
+        ended = terminated or truncated
+
+
+def random_action(spec: Spec, random: np.random.Generator, *axes: int) -> Tree:
+    """Draw actions with these leading axes, as a policy might choose them."""
+
+    def draw(space: Space) -> Array:
+        match space:
+            case Discrete(n=n):
+                return random.integers(n, size=axes)
+            case Box(low=low, high=high, shape=shape):
+                bounded = np.isfinite(low) & np.isfinite(high)
+                wide = random.standard_normal((*axes, *shape))
+                ends = np.where(bounded, low, 0), np.where(bounded, high, 1)
+                inside = random.uniform(*ends, (*axes, *shape))
+                return np.where(bounded, inside, wide).astype(space.dtype)
+            case _:
+                return random.integers(space.bins, size=(*axes, *space.shape))
+
+    return tree.map(draw, spec.action)
+
+
+def _first_difference(one: list[Any], other: list[Any]) -> int | None:
+    pairs = enumerate(zip_longest(one, other))
+    return next((step for step, (a, b) in pairs if a != b), None)
+
+
+def _bytes(obs: Any) -> bytes:
+    if isinstance(obs, dict):
+        return b"".join(_bytes(part) for part in obs.values())
+    if isinstance(obs, tuple):
+        return b"".join(_bytes(part) for part in obs)
+    return np.asarray(obs).tobytes()
+
+
+def _through_json(state: Any) -> Any:
+    """Turn a state into what a checkpoint would give back; raise where it could not hold it."""
+    if isinstance(state, dict):
+        if not all(isinstance(key, str) for key in state):
+            raise TypeError("keys must be strings")
+        return {key: _through_json(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return [_through_json(value) for value in state]
+    if isinstance(state, np.ndarray):
+        return state.copy()
+    return json.loads(json.dumps(state, allow_nan=False))

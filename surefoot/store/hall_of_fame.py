@@ -1,0 +1,121 @@
+"""The best models over all runs of one problem: one per run, the k best.
+
+hall_of_fame/<problem>/  entries.json  lock  <run id>-<step>/  (a run directory of its own)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, TypeAdapter, ValidationError
+
+from surefoot.config import Config
+from surefoot.core.errors import RunError
+from surefoot.policy.files import actor_file, critic_file
+from surefoot.store import durable
+from surefoot.store.checkpoint import Boundary, Checkpoints
+
+DIRECTORY, ENTRIES = "hall_of_fame", "entries.json"
+ENTRY_BYTES = 1 << 22
+
+
+class Entry(BaseModel):
+    """One model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    run: str
+    step: NonNegativeInt
+    score: float
+    by: Literal["evaluation", "return"]
+    env: str
+    env_args: dict[str, Any]
+    seed: NonNegativeInt
+    path: str
+    """Where the run was."""
+
+    @property
+    def directory(self) -> str:
+        return f"{self.run}-{self.step}"
+
+
+Entries = TypeAdapter(list[Entry])
+
+
+class HallOfFame:
+    """The k best models for one problem."""
+
+    def __init__(self, runs: Path, problem: str, size: int) -> None:
+        self.directory = runs / DIRECTORY / problem
+        self._size = size
+
+    def entries(self) -> list[Entry]:
+        """List the models, best first."""
+        if not (self.directory / ENTRIES).exists():
+            return []
+        try:
+            return Entries.validate_json(durable.read_file(self.directory / ENTRIES, ENTRY_BYTES))
+        except ValidationError as error:
+            raise RunError(f"{self.directory / ENTRIES} cannot be used: {error}") from None
+
+    def offer(self, entry: Entry, config: Config, boundary: Boundary) -> bool:
+        """Take a model in if it is among the best; say whether it was."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with self._lock():
+            before = self.entries()
+            mine = [old for old in before if old.run == entry.run and old.score >= entry.score]
+            others = [old for old in before if old.run != entry.run]
+            ranked = sorted([*others, *(mine or [entry])], key=lambda e: e.score, reverse=True)
+            kept = ranked[: self._size]
+            if entry not in kept:
+                return False
+            self._place(entry, config, boundary)
+            durable.write_file(self.directory / ENTRIES, Entries.dump_json(kept, indent=1))
+            named = {entry.directory for entry in kept}
+            for path in self.directory.iterdir():
+                if path.is_dir() and path.name not in named:
+                    shutil.rmtree(path, ignore_errors=True)
+            return True
+
+    def _place(self, entry: Entry, config: Config, boundary: Boundary) -> None:
+        """Put the model there as a run of its own, with one checkpoint that holds the policy."""
+        target = self.directory / entry.directory
+        if target.exists():
+            return
+        staged = self.directory / f"{durable.STAGING}{entry.directory}"
+        shutil.rmtree(staged, ignore_errors=True)
+        (staged / "checkpoints").mkdir(parents=True)
+        policy = boundary.state["learner"]["policy"]
+        model = {"spec": boundary.state["spec"], "learner": {"policy": policy}}
+        Checkpoints(staged).write(replace(boundary, state=model, exact=False, best=boundary.step))
+        files = {
+            "actor.pth": actor_file(policy),
+            "critic.pth": critic_file(policy),
+            "config.yaml": config.to_yaml().encode(),
+            "run.json": json.dumps({"id": entry.run, "path": entry.path}).encode(),
+        }
+        for name, content in files.items():
+            durable.write_file(staged / name, content)
+        os.rename(staged, target)
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Wait for our turn; the lock goes with the process."""
+        with (self.directory / "lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def halls(runs: Path) -> list[HallOfFame]:
+    """Find the hall of every problem below a directory of runs."""
+    return [
+        HallOfFame(runs, path.parent.name, 0) for path in (runs / DIRECTORY).glob(f"*/{ENTRIES}")
+    ]

@@ -1,0 +1,101 @@
+"""The state of a run in memory: all of it, and nothing else, is what a checkpoint holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from surefoot.core.best import Best
+from surefoot.core.episodes import RecentEpisodes
+from surefoot.core.errors import CheckpointError
+from surefoot.core.progress import Progress
+from surefoot.core.protocols import Collector, Learner
+from surefoot.core.rollout import Rollout
+from surefoot.core.spec import Spec, differences
+from surefoot.core.state import State
+from surefoot.store.checkpoint import Boundary
+
+MISFITS = (
+    KeyError,
+    TypeError,
+    ValueError,
+    IndexError,
+    AttributeError,
+    RuntimeError,
+    OverflowError,
+    AssertionError,
+)
+"""What restoring raises where a state is not of this run's shape."""
+
+
+@dataclass
+class Training:
+    """Who plays, who learns, and how far they are."""
+
+    restore_by: str
+    """How environments come back: snapshot, replay, rebuild or fresh."""
+    collector: Collector
+    learner: Learner
+    progress: Progress
+    recent: RecentEpisodes
+    best_return: Best = field(default_factory=Best)
+    best_evaluation: Best = field(default_factory=Best)
+
+    def note(self, progress: Progress, rollout: Rollout, evaluation: float | None) -> None:
+        """Count an iteration that is complete."""
+        self.progress = progress
+        self.recent.add(rollout.episodes)
+        self.best_return = self.best_return.after(self.recent.score, progress.steps)
+        self.best_evaluation = self.best_evaluation.after(evaluation, progress.steps)
+
+    def boundary(self, metrics_bytes: int, evaluation: float | None = None) -> Boundary:
+        """Take down everything as it is between two iterations."""
+        by_evaluation = self.best_evaluation.step
+        return Boundary(
+            step=self.progress.steps,
+            state={
+                "spec": self.collector.spec.state(),
+                "restore": self.restore_by,
+                "progress": vars(self.progress),
+                "recent": self.recent.state(),
+                "best": {
+                    "return": vars(self.best_return),
+                    "evaluation": vars(self.best_evaluation),
+                },
+                "learner": self.learner.state(),
+                "collector": self.collector.state(),
+                "metrics_bytes": metrics_bytes,
+            },
+            exact=self.collector.exact,
+            score=self.recent.score,
+            evaluation=evaluation,
+            best=self.best_return.step if by_evaluation is None else by_evaluation,
+            best_return=self.best_return.step,
+        )
+
+    def restore(self, state: State) -> None:
+        """Become what `boundary` took down, environments excepted."""
+        try:
+            then = Spec.from_state(state["spec"])
+            if different := differences(then, self.collector.spec):
+                raise CheckpointError(f"it is of another environment: {'; '.join(different)}")
+            self.progress = replace(
+                Progress(**state["progress"]), total_steps=self.progress.total_steps
+            )
+            self.recent.restore(state["recent"])
+            self.best_return = Best(**state["best"]["return"])
+            self.best_evaluation = Best(**state["best"]["evaluation"])
+            self.learner.restore(state["learner"])
+        except MISFITS as error:
+            raise CheckpointError(f"it does not fit this run's settings: {_said(error)}") from None
+
+    def restore_environments(self, state: State) -> None:
+        """Lead the environments to where they were; raise InexactError where that fails."""
+        try:
+            self.collector.restore(state["collector"])
+        except MISFITS as error:
+            raise CheckpointError(f"its environments cannot be restored: {_said(error)}") from None
+
+
+def _said(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"
