@@ -7,10 +7,11 @@ seeds, and later ones too where the environment leaves resetting to us.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from surefoot.core import tree
@@ -102,6 +103,9 @@ class NativeVector:
             )
         self._name, self._env, self._autoreset = name, env, MODES[mode]
         self._make = make
+        # Gymnasium's own wrappers of single environments take a seed for each; others take one.
+        single = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        self._seeding: Callable[[list[int]], Any] = list if single else itemgetter(0)
         observation = to_spec(env.single_observation_space, "observation")
         action = to_spec(env.single_action_space, "action")
         self.spec = Spec(observation, action, env.num_envs)
@@ -188,7 +192,7 @@ class NativeVector:
     def _reset(self, options: dict[str, Any] | None) -> None:
         seeds = [self._seeds(row, episode) for row, episode in enumerate(self._episode.tolist())]
         try:
-            obs, _ = self._env.reset(seed=seeds, options=options)  # type: ignore[arg-type]
+            obs, _ = self._env.reset(seed=self._seeding(seeds), options=options)
         except Exception as error:
             self.fail(None, f"reset raised {type(error).__name__}: {error}", error)
         self.take(obs)

@@ -1,0 +1,136 @@
+"""Runs that are killed: train in a process of its own, end it in the middle, resume, compare.
+
+Processes come from a server that has loaded torch already, so one costs milliseconds, not seconds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+import surefoot
+from surefoot.run import Run
+from surefoot.verify import run_differences
+
+server = multiprocessing.get_context("forkserver")
+server.set_forkserver_preload(["gymnasium.envs.box2d", "tests.killing", "tests.warm"])
+CALLS = ("open", "write", "fsync", "rename", "mkdir", "unlink", "rmdir")
+"""What a save asks of the operating system."""
+
+
+def cartpole_vector() -> Any:
+    """A vector environment that can only come back by fresh episodes."""
+    return gymnasium.make_vec("CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point")
+
+
+SMALL: dict[str, Any] = {
+    "seed": 3,
+    "envs": 4,
+    "hall_of_fame": 0,
+    "recent_episodes": 20,
+    "ppo": {"horizon": 32, "minibatch_size": 64, "epochs": 2, "normalize_returns": True},
+    "policy": {"normalize_observations": True, "hidden": [32]},
+}
+EVERYTHING = {**SMALL["ppo"], "learning_rate": "adaptive:1e-3:0.01", "buffer_steps": 384}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    # all that has state: normalizers, reward scale, FIFO experience, adaptive rate, evaluation
+    "cartpole": (
+        "CartPole-v1",
+        {
+            **SMALL,
+            "total_steps": 3840,
+            "checkpoint_every": "4it",
+            "evaluate_every": "10it",
+            "evaluate_episodes": 2,
+            "ppo": EVERYTHING,
+        },
+    ),
+    "walker": (
+        "BipedalWalker-v3",
+        {**SMALL, "total_steps": 2048, "checkpoint_every": "4it", "restore": "auto"},
+    ),
+    "fresh": (
+        "tests.killing:cartpole_vector",
+        {**SMALL, "total_steps": 3840, "checkpoint_every": "5it"},
+    ),
+}
+
+
+def train(case: str, out: Path) -> None:
+    env, settings = CASES[case]
+    surefoot.train(env, out=out, **settings)
+
+
+def resume(out: Path) -> None:
+    surefoot.resume(out)
+
+
+def dying(calls: int, work: Callable[..., None], *arguments: Any) -> None:
+    """Work until the so-manieth call of a save, and kill this process right before it."""
+    left = [calls]
+
+    def doomed(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            if any("/checkpoints" in str(word) for word in given) or function is os.fsync:
+                left[0] -= 1
+                if left[0] < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return function(*given, **named)
+
+        return call
+
+    for name in CALLS:
+        setattr(os, name, doomed(getattr(os, name)))
+    work(*arguments)
+
+
+def start(work: Callable[..., None], *arguments: Any) -> Any:
+    """Start a process that works silently."""
+    process = server.Process(target=_quietly, args=(work, *arguments))
+    process.start()
+    return process
+
+
+def finish(work: Callable[..., None], *arguments: Any) -> float:
+    """Work in a process to the end; return how long it took."""
+    begun = time.monotonic()
+    process = start(work, *arguments)
+    process.join()
+    assert process.exitcode == 0
+    return time.monotonic() - begun
+
+
+def kill_inside_a_save(case: str, out: Path, chance: random.Random) -> bool:
+    """Let a training die at a random call of a random save; say whether it did."""
+    process = start(dying, chance.randrange(300), train, case, out)
+    process.join()
+    return bool(process.exitcode == -signal.SIGKILL)
+
+
+def kill_anywhere(case: str, out: Path, chance: random.Random, seconds: float) -> bool:
+    """Kill a training that takes so many seconds at a random moment; say whether it still ran."""
+    process = start(train, case, out)
+    process.join(chance.uniform(0.05, seconds))
+    process.kill()
+    process.join()
+    return bool(process.exitcode == -signal.SIGKILL)
+
+
+def difference_after_resuming(out: Path, reference: Path) -> list[str]:
+    """Resume a killed run to its end; return in what it differs from the run nobody killed."""
+    finish(resume, out)
+    return run_differences(Run.open(reference), Run.open(out))
+
+
+def _quietly(work: Callable[..., None], *arguments: Any) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    work(*arguments)

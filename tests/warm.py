@@ -1,0 +1,9 @@
+"""Loads what torch loads when it is first used, so that processes forked from here need not."""
+
+import numpy as np
+
+from surefoot.config import Config
+from surefoot.core.spec import Box, Discrete, Spec
+from surefoot.learn.build import build_learner
+
+build_learner(Config(), Spec(Box(np.zeros(1), np.ones(1), "float32"), Discrete(2), 1))
