@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         hint = nearest(words[0], COMMANDS) or "; see surefoot --help"
         _complain(f"there is no command {words[0]!r}{hint}")
         sys.exit(2)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)  # until a run takes them in hand
     sys.path.insert(0, "")  # package.module:factory may lie in the working directory
     sys.exit(_guarded(COMMANDS[words[0]], words[1:]))
 
@@ -61,15 +63,15 @@ def resume(words: list[str]) -> int:
     from surefoot.resume import resume as go_on
     from surefoot.run import Run
 
-    said = options.model_dump(exclude={"run"})
-    run = Run.open(options.run, options.env)
-    if run.condition == "finished" and not any(
-        said[name] for name in ("checkpoint", "total_steps", "stop_at")
-    ):
-        row = run.summary()
-        print(f"{run.path} is finished at step {row['steps']:,} ({run.ending}); to extend it:")
-        print(f"  surefoot resume {run.path} --total-steps {2 * row['steps']}")
-    return _finished(lambda: go_on(options.run, **said))
+    before = len(Run.open(options.run).journal())
+    code = _finished(lambda: go_on(options.run, **options.model_dump(exclude={"run"})))
+    run = Run.open(options.run)
+    if len(run.journal()) == before:
+        steps = 2 * run.config.total_steps
+        print(
+            f"It was finished before. To extend it:\n  surefoot resume {run.path} --total-steps {steps}"
+        )
+    return code
 
 
 def fork(words: list[str]) -> int:
@@ -289,6 +291,10 @@ def _guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
     except KeyboardInterrupt:
         _complain("interrupted")
         return 130
+
+
+def _leave(number: int, _: object) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def _complain(message: str) -> None:

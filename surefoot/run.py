@@ -281,6 +281,12 @@ class Run:
         """Say why training ended, or nothing."""
         return str(self._last_event.get("reason", ""))
 
+    def journal(self) -> list[dict[str, Any]]:
+        """Return what happened to the run, oldest first."""
+        file = self.path / "journal.jsonl"
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        return [entry for line in lines if isinstance(entry := _entry(line), dict)]
+
     @property
     def _last_event(self) -> dict[str, Any]:
         return last_line(self.path / "journal.jsonl")
@@ -395,11 +401,13 @@ def last_line(file: Path) -> dict[str, Any]:
         stream.seek(0, 2)
         stream.seek(max(0, stream.tell() - 65536))
         lines = stream.read().splitlines()
-    for line in reversed(lines):
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(entry, dict):
-            return entry
-    return {}
+    entries = (entry for line in reversed(lines) if isinstance(entry := _entry(line), dict))
+    return next(entries, {})
+
+
+def _entry(line: str | bytes) -> Any:
+    """Read a line of JSON; one that was torn is nothing."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

@@ -164,7 +164,7 @@ def fit(parts: Parts) -> Ending:
             kept.boundary = training.boundary(parts.log.offset, score)
             saver.offer(kept.boundary, before, progress)
             if ending:
-                (saver.finish if ending.finished else saver.save)(kept.boundary)
+                (saver.finish if ending.finished else saver.stop)(kept.boundary)
                 return ending
             if due:
                 saver.save(kept.boundary)
@@ -186,7 +186,7 @@ def _interruptions(parts: Parts, held: signals.Held) -> Iterator[Kept]:
             yield kept
         except signals.Abandon:
             if kept.boundary:
-                parts.saver.save(kept.boundary)
+                parts.saver.stop(kept.boundary)
             raise Interrupted(held.caught[0], parts.run) from None
     except Interrupted:
         raise
@@ -279,6 +279,6 @@ def _evaluator(
 def _save_after_fault(parts: Parts, boundary: Boundary) -> None:
     """Save what was learned before a fault, which is worse news than a full disk."""
     try:
-        parts.saver.save(boundary)
+        parts.saver.stop(boundary)
     except SaveError as error:
         parts.sink.event({"event": "save-error", "message": str(error)})

@@ -33,13 +33,16 @@ def verify(config: Config, steps: int, say: Callable[[str], None]) -> list[str]:
         whole, broken = Path(place) / "whole", Path(place) / "broken"
         train = ["train", "--config", str(settings), "--out"]
         say(f"training {2 * steps:,} steps")
-        _finish(_start([*train, str(whole)]), place)
+        _finish(_start([*train, str(whole)]))
         say(f"training again, to be killed at step {steps:,}")
         step = _kill(_start([*train, str(broken)]), broken, steps)
-        say(f"killed after step {step:,}; resuming")
-        _finish(_start(["resume", str(broken)]), place)
         one, other = Run.open(whole), Run.open(broken)
         say(f"environments come back by {_restored_by(one)}")
+        say(f"killed after step {step:,}; resuming")
+        try:
+            _finish(_start(["resume", str(broken)]))
+        except RunError as error:
+            return [str(error)]
         return run_differences(one, other)
 
 
@@ -73,7 +76,7 @@ def _timeless(path: Path) -> list[dict[str, Any]]:
 
 
 def _restored_by(run: Run) -> str:
-    first = json.loads((run.path / "journal.jsonl").read_text().splitlines()[0])
+    first = run.journal()[0]
     return f"{first['restore']}: {first['because']}"
 
 
@@ -82,10 +85,10 @@ def _start(words: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-def _finish(process: subprocess.Popen[str], place: str) -> None:
+def _finish(process: subprocess.Popen[str]) -> None:
     _, errors = process.communicate()
     if process.returncode:
-        raise RunError(f"the training failed with exit code {process.returncode}:\n{errors}")
+        raise RunError(f"it ended with exit code {process.returncode}: {errors.strip()}")
 
 
 def _kill(process: subprocess.Popen[str], run: Path, steps: int) -> int:

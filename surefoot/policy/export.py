@@ -65,13 +65,9 @@ def to_pt2(policy: ActorCritic, spec: Spec) -> bytes:
 
 def to_onnx(policy: ActorCritic, spec: Spec) -> bytes:
     """Export as ONNX, with inputs named by `names` and one output, `action`."""
-    try:
-        import onnxscript  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"--format onnx needs the extra: pip install surefoot[export] ({error})"
-        ) from None
-    with tempfile.TemporaryDirectory() as place:
+    if importlib.util.find_spec("onnxscript") is None:
+        raise ConfigError("format='onnx' needs an extra: pip install 'surefoot[export]'")
+    with tempfile.TemporaryDirectory() as place, _quiet():
         file = Path(place) / "policy.onnx"
         torch.onnx.export(
             _exported(policy, spec),

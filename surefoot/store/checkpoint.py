@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -180,14 +181,19 @@ class Checkpoints:
 
 def machine() -> dict[str, str | int]:
     """Describe what exact repetition depends on."""
-    names = ("surefoot", "torch", "numpy", "gymnasium")
     return {
-        **{name: metadata.version(name) for name in names},
-        "python": platform.python_version(),
+        **_versions(),
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "compile": "eager",
     }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    names = ("surefoot", "torch", "numpy", "gymnasium")
+    found = {name: metadata.version(name) for name in names}
+    return {**found, "python": platform.python_version()}
 
 
 def machine_differences(checkpoint: Checkpoint) -> list[str]:

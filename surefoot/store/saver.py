@@ -15,6 +15,9 @@ from surefoot.store.retention import Keeper
 Trouble: TypeAlias = Callable[[OSError], None]
 """What to do when the disk refuses: raise a SaveError, or report it and return."""
 
+ENTER_SECONDS = 60.0
+"""How often the hall of fame is offered a new best, at most, before the run ends."""
+
 
 class Saver:
     """Saves boundaries: metrics first, then models, then checkpoints, then the hall of fame."""
@@ -30,6 +33,8 @@ class Saver:
     ) -> None:
         self._commit, self._models, self._keeper = commit, models, keeper
         self._enter, self._trouble, self._tell = enter, trouble, tell
+        self._best: Boundary | None = None
+        self._entered = time.monotonic()
 
     def offer(self, boundary: Boundary, before: Progress, progress: Progress) -> None:
         """Look at a boundary: it may be the best, or its policy may be asked for."""
@@ -40,29 +45,43 @@ class Saver:
             self._trouble(error)
 
     def save(self, boundary: Boundary) -> None:
-        """Save a boundary, and the best one before it."""
+        """Save a boundary, and the best one before it, on the way."""
+        self._save(boundary)
+        if time.monotonic() - self._entered > ENTER_SECONDS:
+            self._enter_best()
+
+    def stop(self, boundary: Boundary) -> None:
+        """Save the last boundary of a run that is not finished."""
+        self._save(boundary)
+        self._enter_best()
+
+    def finish(self, boundary: Boundary) -> None:
+        """Save the last boundary of a finished run."""
+        self.stop(boundary)
+        try:
+            self._models.finish(boundary)
+        except OSError as error:
+            self._trouble(error)
+
+    def _save(self, boundary: Boundary) -> None:
         if boundary.step == 0:
             return
         begun = time.perf_counter()
         try:
             self._commit()
             self._models.save()
-            best = self._keeper.save(boundary)
+            self._best = self._keeper.save(boundary) or self._best
         except OSError as error:
             self._trouble(error)
             return
+        seconds = round(time.perf_counter() - begun, 4)
+        self._tell({"event": "save", "step": boundary.step, "seconds": seconds})
+
+    def _enter_best(self) -> None:
+        """Offer the best to the hall of fame, if it is new."""
+        best, self._best, self._entered = self._best, None, time.monotonic()
         if best is not None:
             try:
                 self._enter(best)
             except (OSError, SurefootError) as error:
                 self._tell({"event": "hall-of-fame-error", "message": f"hall of fame: {error}"})
-        seconds = round(time.perf_counter() - begun, 4)
-        self._tell({"event": "save", "step": boundary.step, "seconds": seconds})
-
-    def finish(self, boundary: Boundary) -> None:
-        """Save the last boundary of a finished run."""
-        self.save(boundary)
-        try:
-            self._models.finish(boundary)
-        except OSError as error:
-            self._trouble(error)
