@@ -68,9 +68,8 @@ def resume(words: list[str]) -> int:
     run = Run.open(options.run)
     if len(run.journal()) == before:
         steps = 2 * run.config.total_steps
-        print(
-            f"It was finished before. To extend it:\n  surefoot resume {run.path} --total-steps {steps}"
-        )
+        print("It was finished before. To extend it:")
+        print(f"  surefoot resume {run.path} --total-steps {steps}")
     return code
 
 
