@@ -59,8 +59,7 @@ def resume(
             session = {"max_hours": max_hours, "stop_at": stop_at}
             given = {name: value for name, value in session.items() if value is not None}
             run.config = build({"run": config.model_dump(mode="json"), "argument": given})
-            offset = int(found.state["metrics_bytes"]) if found.state else 0
-            return carry_out(run, make, training, opening, offset)
+            return carry_out(run, make, training, opening, training.metrics_bytes)
 
 
 def fork(

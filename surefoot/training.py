@@ -39,6 +39,8 @@ class Training:
     recent: RecentEpisodes
     best_return: Best = field(default_factory=Best)
     best_evaluation: Best = field(default_factory=Best)
+    metrics_bytes: int = 0
+    """How much of metrics.jsonl belongs to what was restored."""
 
     def note(self, progress: Progress, rollout: Rollout, evaluation: float | None) -> None:
         """Count an iteration that is complete."""
@@ -78,12 +80,12 @@ class Training:
             then = Spec.from_state(state["spec"])
             if different := differences(then, self.collector.spec):
                 raise CheckpointError(f"it is of another environment: {'; '.join(different)}")
-            self.progress = replace(
-                Progress(**state["progress"]), total_steps=self.progress.total_steps
-            )
+            total, kept = self.progress.total_steps, Progress.of(state["progress"])
+            self.progress = replace(kept, total_steps=total)
             self.recent.restore(state["recent"])
-            self.best_return = Best(**state["best"]["return"])
-            self.best_evaluation = Best(**state["best"]["evaluation"])
+            self.best_return = Best.of(state["best"]["return"])
+            self.best_evaluation = Best.of(state["best"]["evaluation"])
+            self.metrics_bytes = max(0, int(state["metrics_bytes"]))
             self.learner.restore(state["learner"])
         except MISFITS as error:
             raise CheckpointError(f"it does not fit this run's settings: {_said(error)}") from None

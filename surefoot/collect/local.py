@@ -80,13 +80,14 @@ class LocalCollector:
         }
 
     def restore(self, state: State) -> None:
-        self._iteration = int(state["iteration"])
+        self._iteration = _count(state["iteration"])
         self._tally = Tally.of(self.spec.rows, state["tally"])
-        self._begun, self._memory = np.array(state["begun"], bool), state["memory"]
+        self._begun = np.zeros(self.spec.rows, bool) | state["begun"]
+        self._memory = _memory(state["memory"], self.spec.rows)
         self._obs = self._restoration.restore(self._reset(), state["environments"])
 
     def renew(self, state: State) -> None:
-        self._iteration = int(state["iteration"])
+        self._iteration = _count(state["iteration"])
         self._tally = Tally(self.spec.rows)
         self._tally.number += int(np.max(state["tally"]["number"])) + 1
         self._begun, self._memory = np.ones(self.spec.rows, bool), None
@@ -136,3 +137,18 @@ def _renewed(memory: Tree, blank: Tree, rows: Array) -> Tree:
         return np.where(rows.reshape(-1, *[1] * (kept.ndim - 1)), empty, kept)
 
     return tree.map(renew, memory, blank) if rows.any() else memory
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r:.40} is no count")
+    return value
+
+
+def _memory(value: Any, rows: int) -> Tree | None:
+    """Check what rows remembered: nothing yet, or a tree of arrays with their axis first."""
+    if value is not None:
+        for leaf in tree.leaves(value):
+            if not isinstance(leaf, np.ndarray) or leaf.shape[:1] != (rows,):
+                raise ValueError(f"memory of {rows} rows is {leaf!r:.40}")
+    return value

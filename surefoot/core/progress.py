@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 
 from surefoot.core.metrics import Metrics, prefixed
 from surefoot.core.rollout import Rollout
+from surefoot.core.state import State
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,14 @@ class Progress:
     episodes: int = 0
     epochs: int = 0
     optimizer_steps: int = 0
+
+    @classmethod
+    def of(cls, state: State) -> Progress:
+        """Make the progress whose state this is; anything but counts is refused."""
+        for name, count in state.items():
+            if type(count) is not int or not 0 <= count < 2**62:
+                raise ValueError(f"{name} is no count: {count!r:.40}")
+        return cls(**state)
 
     @property
     def fraction(self) -> float:

@@ -98,7 +98,7 @@ class _Probe:
         """Return the step after which a restored environment differs from the original."""
         with closing(self._make()) as env, closing(self._make()) as other:
             for episode in range(3):
-                list(islice(self._played(env, episode), 1 + 5 * episode))  # go into the episode
+                list(islice(self._played(env, episode), 1 + 7 * episode))  # go into the episode
                 try:
                     state = _through_json(snapshot.take(env))
                     other.reset(seed=self._seed)

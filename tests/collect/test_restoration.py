@@ -1,0 +1,279 @@
+"""Environments come back to exactly where they were, in every way there is."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from surefoot.collect import restoration
+from surefoot.collect.build import build_collector
+from surefoot.config import Config, PPOConfig
+from surefoot.core import fingerprint
+from surefoot.core.errors import ConfigError, InexactError
+from surefoot.core.protocols import Collector
+from surefoot.core.rollout import Rollout
+from surefoot.core.state import differences
+from surefoot.envs import probe
+from surefoot.envs.make import factory
+from surefoot.store.checkpoint import Boundary, Checkpoints
+from tests.toys import Choices, Counter, learner
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """A random walk with noise of its own; `leak` survives resets, `chance` has no seed."""
+
+    lives = 0
+
+    def __init__(self, leak: bool = False, chance: bool = False) -> None:
+        self.observation_space = Dict({"z": Box(-1e6, 1e6, (3,), np.float64), "a": Discrete(5)})
+        self.action_space = Box(-1, 1, (2,))
+        self.leak, self.chance = leak, chance
+        self.drift = 0.0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.position = self.np_random.standard_normal(3) + self.drift
+        self.steps = 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        self.position = self.position + self.np_random.standard_normal(3) * 0.1 + action.sum()
+        self.steps += 1
+        if self.leak:
+            self.drift += 0.25
+        if self.chance:
+            Walk.lives += 1
+            self.position[0] += Walk.lives
+        return self._obs(), float(self.position.sum()), self.np_random.random() < 0.02, False, {}
+
+    def _obs(self) -> Any:
+        return {"z": self.position.copy(), "a": self.steps % 5}
+
+
+class Saved(Walk):
+    """The same, and offers its state."""
+
+    def get_state(self) -> Any:
+        random = self.np_random.bit_generator.state
+        return {"position": self.position, "steps": self.steps, "random": random}
+
+    def set_state(self, state: Any) -> None:
+        self.position, self.steps = state["position"], state["steps"]
+        self.np_random.bit_generator.state = state["random"]
+
+
+class SavedBadly(Saved):
+    def get_state(self) -> Any:
+        return {**super().get_state(), "steps": 0}
+
+
+def vector(mode: AutoresetMode) -> Any:
+    make = lambda: Counter(length=7, truncate=True)  # noqa: E731
+    return lambda: SyncVectorEnv([make] * 3, autoreset_mode=mode)
+
+
+def built(env: Any, kind: Any = None, horizon: int = 24, **args: Any) -> Collector:
+    config = Config(envs=3, seed=5, total_steps=100_000, ppo=PPOConfig(horizon=horizon))
+    return build_collector(config, factory(env, args), kind)
+
+
+def same(one: Rollout, other: Rollout) -> None:
+    assert differences(one.arrays(), other.arrays()) == []
+    assert one.episodes == other.episodes
+
+
+WAYS: list[tuple[Any, Any]] = [
+    ("CartPole-v1", "replay"),
+    ("Pendulum-v1", "replay"),
+    ("FrozenLake-v1", "replay"),
+    (Choices, "replay"),
+    (Walk, "replay"),
+    (lambda: Walk(leak=True), "rebuild"),
+    (Saved, "snapshot"),
+    (lambda: gymnasium.wrappers.TimeLimit(Saved(), 9), "snapshot"),
+    (Walk, "fresh"),
+    *((vector(mode), "fresh") for mode in AutoresetMode),
+]
+
+
+@pytest.mark.parametrize(("env", "kind"), WAYS)
+def test_a_restored_collector_goes_on_identically(env: Any, kind: Any, tmp_path: Path) -> None:
+    collect = built(env, kind)
+    actor = learner(collect.spec).actor()
+    for _ in range(3):
+        collect.collect(actor)
+    collect.anchor()
+    assert collect.exact
+    (tmp_path / "checkpoints").mkdir()
+    kept = Checkpoints(tmp_path)
+    state = kept.read(kept.write(Boundary(1, collect.state(), True, None)).path)[1]
+    ahead = [collect.collect(actor) for _ in range(3)]
+    other = built(env, kind)
+    other.restore(state)
+    assert differences(other.state(), state) == []
+    for rollout in ahead:
+        same(rollout, other.collect(actor))
+
+
+def test_what_was_taken_down_does_not_change_when_playing_goes_on() -> None:
+    for env, kind in (("CartPole-v1", "replay"), (Saved, "snapshot")):
+        collect = built(env, kind)
+        actor = learner(collect.spec).actor()
+        collect.collect(actor)
+        state = collect.state()
+        copied = {name: str(value) for name, value in state.items()}
+        for _ in range(5):
+            collect.collect(actor)
+        assert {name: str(value) for name, value in state.items()} == copied
+
+
+def test_fresh_is_exact_only_right_after_episodes_were_cut() -> None:
+    collect = built("CartPole-v1", "fresh", horizon=5)
+    actor = learner(collect.spec).actor()
+    first = collect.collect(actor)
+    assert not collect.exact
+    collect.anchor()
+    assert collect.exact
+    second = collect.collect(actor)
+    assert first.episodes == second.episodes == []  # what was cut is no episode
+    assert second.episode_step[0].tolist() == [0, 0, 0]
+    assert not np.array_equal(first.obs[-1], second.obs[0])
+
+
+def test_anchoring_changes_nothing_where_episodes_can_be_replayed() -> None:
+    one, other = built("CartPole-v1", "replay"), built("CartPole-v1", "replay")
+    actor = learner(one.spec).actor()
+    for _ in range(4):
+        same(one.collect(actor), other.collect(actor))
+        one.anchor()
+
+
+def test_an_episode_too_long_to_replay_is_cut_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restoration, "LONGEST_REPLAY", 30)
+
+    class Uneven(Counter):
+        made = 0
+
+        def __init__(self) -> None:
+            super().__init__(length=10**9 if Uneven.made == 1 else 20)
+            Uneven.made += 1
+
+    collect = built(Uneven, "replay", horizon=25)
+    actor = learner(collect.spec).actor()
+    collect.collect(actor)
+    collect.anchor()
+    assert collect.collect(actor).episode_step[0].tolist() == [5, 25, 5]
+    collect.anchor()
+    assert collect.collect(actor).episode_step[0].tolist() == [10, 0, 10]
+
+
+def test_a_replay_that_differs_names_row_and_step() -> None:
+    collect = built(lambda: Walk(chance=True), "replay", horizon=12)
+    actor = learner(collect.spec).actor()
+    collect.collect(actor)
+    other = built(lambda: Walk(chance=True), "replay", horizon=12)
+    with pytest.raises(
+        InexactError, match=r"row 0 differs from what was recorded at step 1 of \d+"
+    ):
+        other.restore(collect.state())
+    other.renew(collect.state())
+    assert (other.collect(actor).episode_step[0] == 0).all()
+
+
+def test_a_replay_that_ends_early_names_row_and_step() -> None:
+    collect = built(Counter, "replay", horizon=12, length=100)
+    collect.collect(learner(collect.spec).actor())
+    other = built(Counter, "replay", horizon=12, length=8)
+    with pytest.raises(InexactError, match="row 0 ended at step 8 of 12 recorded ones"):
+        other.restore(collect.state())
+
+
+def test_a_fingerprint_changes_with_every_bit() -> None:
+    random = np.random.default_rng(0)
+    obs = {"z": random.standard_normal((4, 3)), "a": np.zeros((4, 2), np.uint8)}
+    before = fingerprint.of_observations(obs, 1)
+    for name, index, bit in (("z", 5, 1), ("z", 0, 64), ("a", 1, 8)):
+        changed = {key: value.copy() for key, value in obs.items()}
+        raw = changed[name][2].view(np.uint8).reshape(-1)
+        raw[min(index, len(raw) - 1)] ^= bit if bit < 64 else 1
+        after = fingerprint.of_observations(changed, 1)
+        assert (after != before).tolist() == [False, False, True, False]
+    assert fingerprint.of_rewards(np.array([0.0])) != fingerprint.of_rewards(np.array([-0.0]))
+
+
+def test_the_log_keeps_only_running_episodes() -> None:
+    collect = built(Counter, "replay", horizon=23, length=5)
+    collect.collect(learner(collect.spec).actor())
+    kept = collect.state()["environments"]
+    assert [len(log["action"]) for log in kept.values()] == [3, 3, 3]
+    assert [len(log["prints"]) for log in kept.values()] == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("env", "kind"),
+    [
+        ("CartPole-v1", "replay"),
+        (Walk, "replay"),
+        (lambda: Walk(leak=True), "rebuild"),
+        (lambda: Walk(chance=True), "fresh"),
+        (Saved, "snapshot"),
+        (SavedBadly, "replay"),
+        (lambda: gymnasium.wrappers.ClipAction(Saved()), "replay"),
+        (vector(AutoresetMode.SAME_STEP), "fresh"),
+    ],
+)
+def test_the_probe_finds_the_first_way_that_works(env: Any, kind: str) -> None:
+    way = probe.find(factory(env), seed=1)
+    assert way.kind == kind
+    assert way.because
+    assert way.deterministic == ("not deterministic" not in way.because)
+    assert probe.find(factory(env), seed=1) == way or not way.deterministic
+
+
+def test_a_way_that_cannot_be_gone_is_refused() -> None:
+    with pytest.raises(ConfigError, match="rows cannot be played one by one"):
+        probe.require("replay", factory(vector(AutoresetMode.SAME_STEP)))
+    with pytest.raises(ConfigError, match=r"has no get_state\(\) and set_state"):
+        probe.require("snapshot", factory("CartPole-v1"))
+
+
+def test_an_environment_that_fails_under_the_probe_is_left_to_training() -> None:
+    class Fails(Counter):
+        def step(self, action: Any) -> Any:
+            raise RuntimeError("boom")
+
+    assert "boom" in probe.find(factory(Fails), seed=1).because
+
+
+def test_rows_forget_at_the_end_of_an_episode() -> None:
+    class Remembers:
+        """Chooses nothing and counts its calls per row."""
+
+        def __init__(self) -> None:
+            self.inner = learner(built(Counter, "fresh", length=4).spec).actor()
+            self.seen: list[list[int]] = []
+
+        def noise(self, random: Any, *axes: int) -> Any:
+            return self.inner.noise(random, *axes)
+
+        def memory(self, rows: int) -> Any:
+            return {"count": np.zeros(rows, np.int64)}
+
+        def act(self, obs: Any, mask: Any, memory: Any, noise: Any) -> Any:
+            self.seen.append(memory["count"].tolist())
+            action, _ = self.inner.act(obs, mask, {}, noise)
+            return action, {"count": memory["count"] + 1}
+
+        def log_prob(self, rollout: Any) -> None:
+            return None
+
+    collect, actor = built(Counter, "replay", horizon=6, length=4), Remembers()
+    collect.collect(actor)
+    other = built(Counter, "replay", horizon=6, length=4)
+    other.restore(collect.state())
+    other.collect(actor)
+    assert [row[0] for row in actor.seen] == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]
