@@ -1,5 +1,6 @@
 """Whatever is in a checkpoint, loading it ends with a state or with an error of ours."""
 
+import json
 import random
 import tracemalloc
 from collections import Counter
@@ -85,8 +86,6 @@ def test_500_mutated_checkpoints_load_or_are_refused_by_an_error_of_ours(
 
 
 def test_a_policy_of_a_checkpoint_with_giant_spaces_is_not_built(run: Run, tmp_path: Path) -> None:
-    import json
-
     copied = mutations.copy(run.path, tmp_path / "run")
     path = Run.open(copied).checkpoint("last").path
     content = json.loads((path / "state.json").read_text())

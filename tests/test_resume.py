@@ -1,0 +1,473 @@
+"""Going on: resume, fork, and what stands in the way."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import surefoot
+from surefoot.core.errors import CheckpointError, ConfigError, EnvError, RunError, SaveError
+from surefoot.core.state import differences
+from surefoot.run import Run
+from surefoot.store import checkpoint
+from surefoot.train import Interrupted
+from surefoot.verify import run_differences
+from tests.toys import Counter
+
+SMALL: dict[str, Any] = {
+    "total_steps": 1280,
+    "seed": 1,
+    "envs": 4,
+    "restore": "replay",
+    "recent_episodes": 10,
+    "checkpoint_every": "2it",
+    "hall_of_fame": 0,
+    "ppo": {
+        "horizon": 16,
+        "minibatch_size": 32,
+        "epochs": 2,
+        "learning_rate": 3e-4,
+        "clip_range": 0.2,
+    },
+    "policy": {"hidden": [16]},
+}
+
+
+def small(out: Path, env: Any = "CartPole-v1", **changed: Any) -> Run:
+    return surefoot.train(env, out=out, **{**SMALL, **changed})
+
+
+def state(run: Run, which: str | int = "last") -> dict[str, Any]:
+    return run.store.read(run.checkpoint(which).path)[1]
+
+
+def steps(run: Run) -> list[int]:
+    return [c.step for c in run.checkpoints]
+
+
+def metric(run: Run, name: str) -> list[float]:
+    rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    return [row.get(name) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return small(tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture
+def run(whole: Run, tmp_path: Path) -> Run:
+    """A copy of a finished run, to do things to."""
+    return Run.open(shutil.copytree(whole.path, tmp_path / "run"))
+
+
+def test_going_back_repeats_what_came_after_and_leaves_no_gap(run: Run, whole: Run) -> None:
+    first = steps(run)[0]
+    surefoot.resume(run.path, checkpoint=first)
+    assert run_differences(run, whole) == []
+    assert metric(run, "step") == list(range(64, 1281, 64))
+    superseded = sorted(path.name for path in (run.path / "checkpoints/superseded").iterdir())
+    assert superseded == [f"step_{step:012d}" for step in steps(whole) if step > first]
+    (entry,) = [e for e in run.journal() if e["event"] == "resume"]
+    assert entry["step"] == first
+    assert steps(run) == steps(whole)
+
+
+def test_a_finished_run_is_left_alone(run: Run) -> None:
+    before = (run.path / "journal.jsonl").read_bytes()
+    surefoot.resume(run.path)
+    assert (run.path / "journal.jsonl").read_bytes() == before
+
+
+def test_a_finished_run_can_be_extended_and_schedules_follow(tmp_path: Path) -> None:
+    ppo = {**SMALL["ppo"], "learning_rate": "linear:1e-3:0"}
+    run = small(tmp_path / "run", ppo=ppo)
+    with pytest.raises(ConfigError, match=r"goes on from step 1,280; give more"):
+        surefoot.resume(run.path, total_steps=100)
+    surefoot.resume(run.path, total_steps=2560)
+    rates = metric(run, "ppo/learning_rate")
+    assert rates[19] == pytest.approx(1e-3 * (1 - 1216 / 1280))
+    assert rates[20] == pytest.approx(1e-3 * (1 - 1280 / 2560))
+    assert metric(run, "step") == list(range(64, 2561, 64))
+    assert Run.open(run.path).config.total_steps == 2560
+    assert any("schedules follow" in e.get("message", "") for e in run.journal())
+
+
+def test_extending_without_schedules_is_as_if_it_had_been_planned(tmp_path: Path) -> None:
+    long = small(tmp_path / "long", total_steps=1920, num_checkpoints=0)
+    short = small(tmp_path / "short", num_checkpoints=0)
+    surefoot.resume(short.path, total_steps=1920)
+    assert run_differences_but_total(long, short) == []
+
+
+def run_differences_but_total(one: Run, other: Run) -> list[str]:
+    return [d for d in run_differences(one, other) if "total_steps" not in d]
+
+
+@pytest.mark.parametrize("fault", ["torn", "flipped", "missing", "no manifest"])
+def test_a_damaged_checkpoint_is_passed_by_and_named(run: Run, whole: Run, fault: str) -> None:
+    newest, older = run.checkpoints[-1], run.checkpoints[-2]
+    file = newest.path / ("manifest.json" if fault == "no manifest" else "tensors.safetensors")
+    content = bytearray(file.read_bytes())
+    if fault == "torn":
+        file.write_bytes(content[:100])
+    elif fault == "flipped":
+        content[len(content) // 2] ^= 4
+        file.write_bytes(content)
+    else:
+        file.unlink()
+    surefoot.resume(run.path)
+    entry = next(e for e in run.journal() if e["event"] == "resume")
+    assert entry["step"] == older.step
+    assert str(newest.path) in entry["message"]
+    assert file.name in entry["message"]
+    assert run_differences(run, whole) == []
+    assert (run.path / "checkpoints/superseded" / newest.path.name).is_dir()
+
+
+def test_without_a_whole_checkpoint_nothing_is_changed(run: Run) -> None:
+    for kept in run.checkpoints:
+        (kept.path / "state.json").write_text("{}")
+    before = {p: p.stat().st_mtime_ns for p in run.path.rglob("*") if p.name != "lock"}
+    with pytest.raises(CheckpointError, match=r"none of the \d checkpoints can be used"):
+        surefoot.resume(run.path)
+    assert {p: p.stat().st_mtime_ns for p in run.path.rglob("*") if p.name != "lock"} == before
+
+
+def test_another_format_is_not_passed_by(run: Run) -> None:
+    file = run.checkpoints[-1].path / "manifest.json"
+    manifest = json.loads(file.read_text())
+    del manifest["seal"]
+    file.write_bytes(checkpoint.seal({**manifest, "format": 2}))
+    with pytest.raises(CheckpointError, match="has format 2; this surefoot reads 1"):
+        surefoot.resume(run.path)
+
+
+def test_another_environment_is_named_with_both_spaces(run: Run) -> None:
+    with pytest.raises(CheckpointError, match=r"observation: Box\(\(4,\).*Box\(\(2,\)"):
+        surefoot.resume(run.path, env=Counter, checkpoint=steps(run)[0])
+    assert steps(run)[-1] == 1280
+
+
+def test_another_machine_goes_on_and_says_what_differs(run: Run) -> None:
+    file = run.checkpoints[0].path / "manifest.json"
+    manifest = json.loads(file.read_text())
+    del manifest["seal"]
+    machine = {**manifest["machine"], "torch": "1.0", "threads": 64}
+    file.write_bytes(checkpoint.seal({**manifest, "machine": machine}))
+    surefoot.resume(run.path, checkpoint=steps(run)[0])
+    (note,) = next(e for e in run.journal() if e["event"] == "resume")["notes"]
+    assert "torch was 1.0 and is" in note
+    assert "threads was 64 and is 1" in note
+
+
+class Odd(Counter):
+    """Depends on the clock of the whole process, not only on its seed."""
+
+    lives = 0
+
+    def step(self, action: Any) -> Any:
+        Odd.lives += 1
+        obs, *rest = super().step(action)
+        return obs + Odd.lives, *rest
+
+
+def test_an_environment_that_does_not_repeat_itself_is_refused_unless_allowed(
+    tmp_path: Path,
+) -> None:
+    run = small(tmp_path / "run", env=Odd, env_args={"length": 30})
+    before = steps(run)
+    with pytest.raises(RunError, match=r"row 0 differs .* at step 1 of .*--allow-inexact"):
+        surefoot.resume(run.path, checkpoint=before[0])
+    assert steps(run) == before
+    surefoot.resume(run.path, checkpoint=before[0], allow_inexact=True)
+    (note,) = next(e for e in run.journal() if e["event"] == "resume")["notes"]
+    assert "not exact: row 0" in note
+    assert metric(run, "step")[-1] == 1280
+
+
+def test_a_run_without_a_checkpoint_starts_over_and_says_so(tmp_path: Path, whole: Run) -> None:
+    run = Run.create(tmp_path / "run", whole.config)
+    surefoot.resume(run.path)
+    assert "starting at step 0" in run.journal()[0]["message"]
+    assert run_differences(run, whole) == []
+
+
+def test_an_environment_of_ones_own_is_given_again(tmp_path: Path) -> None:
+    make = lambda: Counter(length=9)  # noqa: E731
+    whole = small(tmp_path / "whole", env=make)
+    run = small(tmp_path / "run", env=make, max_hours=1e-9)
+    with pytest.raises(RunError, match="env=function"):
+        surefoot.resume(run.path)
+    config = run.config.model_copy(update={"max_hours": None})
+    run.configure(config)
+    surefoot.resume(run.path, env=make)
+    assert run_differences(run, whole) == []
+
+
+def test_max_hours_stops_a_run_that_resumes_exactly(tmp_path: Path, whole: Run) -> None:
+    run = small(tmp_path / "run", max_hours=1e-9)
+    assert steps(run) == [64]
+    surefoot.resume(run.path, max_hours=1e-9)
+    assert steps(run)[-1] == 128
+    surefoot.resume(run.path, max_hours=1.0)
+    assert run_differences(run, whole) == []
+
+
+def test_a_second_process_cannot_resume_a_running_run(run: Run) -> None:
+    with run.lock(), pytest.raises(RunError, match="in use by another process"):
+        surefoot.resume(run.path, total_steps=5000)
+
+
+def test_a_fault_of_the_environment_leaves_a_run_that_resumes_exactly(
+    tmp_path: Path,
+) -> None:
+    class Breaks(Counter):
+        lives = 0
+
+        def step(self, action: Any) -> Any:
+            Breaks.lives += 1
+            return 1 / 0 if Breaks.lives == 700 else super().step(action)
+
+    whole = small(tmp_path / "whole", env=Counter)
+    with pytest.raises(EnvError):
+        small(tmp_path / "run", env=lambda: Breaks(5))
+    run = surefoot.resume(tmp_path / "run", env=Counter)
+    assert run_differences(run, whole) == []
+
+
+def test_a_fork_remembers_its_parent_and_goes_on_with_other_settings(run: Run) -> None:
+    out = run.path.with_name("fork")
+    ppo = {"learning_rate": 1e-5, "value_learning_rate": 1e-4}
+    child = surefoot.fork(run.path, out, checkpoint=steps(run)[0], ppo=ppo)
+    assert child.identity["parent"]["id"] == run.identity["id"]
+    assert child.identity["parent"]["step"] == steps(run)[0]
+    assert child.identity["id"] != run.identity["id"]
+    assert metric(child, "step")[0] == steps(run)[0] + 64
+    assert set(metric(child, "ppo/learning_rate")) == {1e-5}
+    assert set(metric(child, "ppo/value_learning_rate")) == {1e-4}
+    opening = child.journal()[0]
+    assert opening["changed"]["ppo.learning_rate"] == [3e-4, 1e-5]
+    assert child.config.ppo.horizon == 16
+    assert steps(run)[-1] == 1280
+
+
+def test_a_fork_with_nothing_changed_is_the_parent(run: Run, whole: Run) -> None:
+    child = surefoot.fork(run.path, run.path.with_name("fork"), checkpoint=steps(run)[0])
+    mine, theirs = state(child), state(whole)
+    for name in ("learner", "collector", "progress", "recent"):
+        assert differences(mine[name], theirs[name]) == []
+
+
+def test_a_fork_can_be_resumed_without_its_parent(run: Run) -> None:
+    out = run.path.with_name("fork")
+    settings = {"ppo": {"learning_rate": 1e-5}, "total_steps": 1920}
+    whole = surefoot.fork(run.path, run.path.with_name("whole"), **settings)
+    child = surefoot.fork(run.path, out, max_hours=1e-9, **settings)
+    shutil.rmtree(run.path)
+    child.configure(child.config.model_copy(update={"max_hours": None}))
+    surefoot.resume(child.path)
+    assert run_differences(child, whole) == []
+
+
+def test_a_fork_may_change_rows_and_scaling_but_not_the_networks(run: Run) -> None:
+    child = surefoot.fork(
+        run.path,
+        run.path.with_name("wide"),
+        envs=6,
+        total_steps=1600,
+        ppo={"normalize_returns": True},
+    )
+    assert "every row begins a new episode" in child.journal()[0]["message"]
+    assert metric(child, "rollout/steps") == [96.0] * 4
+    with pytest.raises(CheckpointError, match=r"(?s)does not fit.*size mismatch"):
+        surefoot.fork(run.path, run.path.with_name("x"), policy={"hidden": [17]}, total_steps=2000)
+    assert not run.path.with_name("x").exists()
+    with pytest.raises(ConfigError, match="is spent at step 1,280"):
+        surefoot.fork(run.path, run.path.with_name("x"))
+
+
+def test_pinned_checkpoints_and_the_best_they_knew_stay(run: Run) -> None:
+    first = run.checkpoints[0]
+    known = {first.step, first.manifest.best}
+    run.pin(first.step)
+    surefoot.resume(run.path, total_steps=2560)
+    assert known <= set(steps(run))
+    run.pin(first.step, pinned=False)
+    surefoot.resume(run.path, total_steps=2816)
+    best = {c.manifest.best for c in run.checkpoints}
+    assert first.step in best or first.step not in steps(run)
+    with pytest.raises(RunError, match="no checkpoint 5"):
+        run.pin(5)
+
+
+def test_keep_says_how_many_of_the_last_stay(tmp_path: Path) -> None:
+    # of equal scores the later one is best, so nothing but the last two needs to stay
+    run = small(tmp_path / "run", env=Counter, keep=2)
+    assert steps(run) == [1152, 1280]
+
+
+def test_evaluation_during_training_decides_what_is_best(tmp_path: Path) -> None:
+    settings = {"evaluate_every": "4it", "evaluate_episodes": 3, "total_steps": 3840}
+    run = small(tmp_path / "run", **settings)
+    plain = small(tmp_path / "plain", total_steps=3840)
+    scores = metric(run, "evaluate/return_mean")
+    assert [s is not None for s in scores] == [(i + 1) % 4 == 0 for i in range(60)]
+    assert [t is None for t in metric(run, "time/evaluate")] == [s is None for s in scores]
+    best = max(score for score in scores if score is not None)
+    last = max(i for i, score in enumerate(scores) if score == best)
+    found = run.checkpoint("best")
+    assert (found.step, found.score) == (64 * (last + 1), best)
+    assert run.evaluate(3, checkpoint=found.step).return_mean == best
+    # and it disturbs nothing
+    assert differences(state(run)["learner"], state(plain)["learner"]) == []
+
+
+def test_model_files_are_there_at_their_moments(tmp_path: Path) -> None:
+    run = small(tmp_path / "run", checkpoint_every="1it", keep=20, num_checkpoints=4)
+    files = {file.name for file in (run.path / "models").iterdir()}
+    assert files == {
+        *(f"pi_ckpt{i}.pth" for i in range(1, 5)),
+        "best_return_pi_ckpt.pth",
+        "final_actor.pth",
+        "final_critic.pth",
+    }
+
+    def loaded(name: str) -> dict[str, torch.Tensor]:
+        content: dict[str, torch.Tensor] = torch.load(run.path / "models" / name, weights_only=True)
+        return content
+
+    def same(content: dict[str, torch.Tensor], step: int) -> bool:
+        policy = state(run, step)["learner"]["policy"]
+        return all(np.array_equal(value.numpy(), policy[name]) for name, value in content.items())
+
+    for i in range(1, 5):
+        assert same(loaded(f"pi_ckpt{i}.pth"), 256 * i)
+    actor, critic = loaded("final_actor.pth"), loaded("final_critic.pth")
+    assert same(actor, 1280)
+    assert same(critic, 1280)
+    assert not any(name.startswith("critic") for name in actor)
+    assert any(name.startswith("critic") for name in critic)
+    returns = metric(run, "recent/return_mean")
+    counts = metric(run, "progress/episodes")
+    scored = [(r, 64 * (i + 1)) for i, r in enumerate(returns) if counts[i] >= 10]
+    assert same(loaded("best_return_pi_ckpt.pth"), max(scored)[1])
+    agent = run.load("last")
+    agent.save_policy_net(tmp_path / "actor.pth")
+    agent.save_value_net(tmp_path / "critic.pth")
+    again = torch.load(tmp_path / "actor.pth", weights_only=True)
+    assert all(torch.equal(again[name], value) for name, value in actor.items())
+    assert torch.load(tmp_path / "critic.pth", weights_only=True).keys() == critic.keys()
+
+
+def limited(path: Path, size: int, **settings: Any) -> int:
+    """Train in a child that may write no file larger than this; return its exit code."""
+    child = os.fork()
+    if child == 0:
+        code = 0
+        try:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            small(path, **settings)
+        except SaveError as error:
+            os.write(2, str(error).encode())
+            code = 41 if str(path) in str(error) and "surefoot resume" in str(error) else 42
+        except BaseException:
+            code = 43
+        os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_full_disk_stops_training_cleanly_and_the_run_resumes(tmp_path: Path, whole: Run) -> None:
+    size = (whole.path / "metrics.jsonl").stat().st_size
+    assert limited(tmp_path / "run", size // 2) == 41
+    run = Run.open(tmp_path / "run")
+    assert 0 < run.checkpoints[-1].step < 1280
+    assert not list((run.path / "checkpoints").glob(".staging*"))
+    surefoot.resume(run.path)
+    assert run_differences(run, whole) == []
+
+
+def test_training_goes_on_with_a_full_disk_if_asked_to(tmp_path: Path, whole: Run) -> None:
+    size = (whole.path / "metrics.jsonl").stat().st_size
+    assert limited(tmp_path / "run", size // 2, on_save_error="continue") == 0
+    run = Run.open(tmp_path / "run")
+    assert run.checkpoints[-1].step < 1280
+    surefoot.resume(run.path)
+    assert run_differences(run, whole) == []
+
+
+COMMAND = ["--seed", "1", "--envs", "4", "--ppo.horizon", "64", "--total-steps", "1e8"]
+
+
+def started(out: Path, *words: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "surefoot", "train", "CartPole-v1", *COMMAND, *words]
+    process = subprocess.Popen(
+        [*command, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not (out / "metrics.jsonl").exists() or not (out / "metrics.jsonl").stat().st_size:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_process_with_its_code_and_says_how_to_go_on(
+    tmp_path: Path, number: int
+) -> None:
+    # one iteration takes far longer than a signal may
+    process = started(tmp_path / "run", "--ppo.epochs", "4")
+    process.send_signal(number)
+    begun = time.monotonic()
+    out, _ = process.communicate()
+    assert time.monotonic() - begun < 5
+    assert process.returncode == 128 + number
+    assert f"surefoot resume {tmp_path / 'run'}" in out
+    run = Run.open(tmp_path / "run")
+    assert run.journal()[-1]["event"] == "signal"
+    kept = run.checkpoints[-1]
+    assert kept.manifest.exact
+    assert kept.step in (metric(run, "step")[-1], metric(run, "step")[-1] - 256)
+
+
+def test_a_signal_abandons_a_long_iteration(tmp_path: Path) -> None:
+    class Slow(Counter):
+        lives = 0
+
+        def step(self, action: Any) -> Any:
+            Slow.lives += 1
+            if Slow.lives == 100:
+                os.kill(os.getpid(), signal.SIGTERM)
+            assert Slow.lives <= 101, "went on after the signal"
+            return super().step(action)
+
+    whole = small(tmp_path / "whole", env=Counter)
+    with pytest.raises(Interrupted) as caught:
+        small(tmp_path / "run", env=lambda: Slow(5))
+    assert caught.value.signal == signal.SIGTERM
+    run = surefoot.resume(tmp_path / "run", env=Counter)
+    assert run_differences(run, whole) == []
+
+
+def test_metrics_cut_short_by_a_kill_go_on_after_a_whole_line(run: Run, whole: Run) -> None:
+    with (run.path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 99999, "torn')
+    surefoot.resume(run.path, checkpoint=steps(run)[0])
+    assert run_differences(run, whole) == []
+    with (run.path / "journal.jsonl").open("ab") as file:
+        file.write(b'{"event": "to')
+    surefoot.resume(run.path, total_steps=1400)
+    assert run.journal()[-1]["event"] == "finish"
