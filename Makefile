@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 ENV ?= CartPole-v1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo train test test-fast lint bench clean
+.PHONY: help demo train test test-fast lint soak bench clean
 
 help:
 	@echo "make demo            train CartPole to a perfect score and evaluate it"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-fast       the same without the slow tests"
 	@echo "make lint            format, lint, types, layers"
 	@echo "make train ENV=…     train an environment (ARGS=\"--seed 1 …\")"
+	@echo "make soak            200 kills, 10,000 hostile checkpoints, 100 signals (half an hour)"
 	@echo "make bench           steps per second beside Stable-Baselines3"
 	@echo "make clean           remove the virtual environment and caches"
 
@@ -40,6 +41,9 @@ test: lint
 
 test-fast: lint
 	$(BIN)/pytest -m "not slow"
+
+soak: $(READY)
+	$(BIN)/python benchmarks/soak.py
 
 bench: $(READY)
 	$(BIN)/python benchmarks/speed.py

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from surefoot.core import signals
 from surefoot.core.errors import ConfigError, EnvError, SurefootError, nearest
 
 if TYPE_CHECKING:
@@ -31,10 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         hint = nearest(words[0], COMMANDS) or "; see surefoot --help"
         _complain(f"there is no command {words[0]!r}{hint}")
         sys.exit(2)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)  # until a run takes them in hand
     sys.path.insert(0, "")  # package.module:factory may lie in the working directory
-    sys.exit(_guarded(COMMANDS[words[0]], words[1:]))
+    with signals.leaving():
+        sys.exit(_guarded(COMMANDS[words[0]], words[1:]))
 
 
 def overview() -> str:
@@ -290,10 +290,6 @@ def _guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
     except KeyboardInterrupt:
         _complain("interrupted")
         return 130
-
-
-def _leave(number: int, _: object) -> NoReturn:
-    sys.exit(128 + number)
 
 
 def _complain(message: str) -> None:

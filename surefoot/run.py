@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -255,13 +256,16 @@ class Run:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Own the directory while training; the lock goes when the process does."""
-        with (self.path / "lock").open("a") as file:
+        with (self.path / "lock").open("a+") as file:
             for patience in (0.2, 0.4, 0.0):  # `surefoot runs` may be looking at it
                 if _locked(file, fcntl.LOCK_EX):
                     break
                 time.sleep(patience)
             else:
-                raise RunError(f"{self.path} is in use by another process")
+                raise RunError(f"{self.path} is in use by another process{_owner(file)}")
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
             yield
 
     def summary(self) -> dict[str, Any]:
@@ -382,6 +386,12 @@ def _fresh_directory(config: Config) -> Path:
             continue
         return path
     raise RunError(f"there are too many runs named {base}")
+
+
+def _owner(file: TextIO) -> str:
+    file.seek(0)
+    number = file.read(20)
+    return f" ({number})" if number.isdecimal() else ""
 
 
 def _locked(file: TextIO, kind: int) -> bool:

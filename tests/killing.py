@@ -18,6 +18,7 @@ import gymnasium
 
 import surefoot
 from surefoot.run import Run
+from surefoot.train import Interrupted
 from surefoot.verify import run_differences
 
 server = multiprocessing.get_context("forkserver")
@@ -67,6 +68,14 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 def train(case: str, out: Path) -> None:
     env, settings = CASES[case]
     surefoot.train(env, out=out, **settings)
+
+
+def train_and_exit(case: str, out: Path) -> None:
+    """Train, and end as the command line does."""
+    try:
+        train(case, out)
+    except Interrupted as stopped:
+        os._exit(128 + stopped.signal)
 
 
 def resume(out: Path) -> None:

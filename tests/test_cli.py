@@ -28,6 +28,16 @@ class Breaks(Counter):
         return 1 / 0
 """
 
+ODD = """
+import time
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+class Odd(CartPoleEnv):
+    def step(self, action):
+        obs, *rest = super().step(action)
+        return obs + type(obs[0])(time.time() % 1), *rest
+"""
+
 
 class Result:
     def __init__(self, code: int, out: str, err: str) -> None:
@@ -224,3 +234,63 @@ def test_ctrl_c_saves_the_run_and_exits_130(tmp_path: Path) -> None:
     assert "Stopped by SIGINT" in out
     assert "Traceback" not in err
     assert list((tmp_path / "run" / "checkpoints").glob("step_*"))
+
+
+def test_resume_fork_pin_best_and_export_from_the_command_line(surefoot, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    every = ("--checkpoint-every", "1it", "--recent-episodes", 3)
+    stopped = surefoot(
+        "train", "CartPole-v1", *QUICK, *every, "--max-hours", "1e-9", "--out", "runs/a"
+    )
+    assert stopped.code == 0
+    assert "surefoot resume runs/a" in stopped.out
+    again = surefoot("train", "CartPole-v1", "--out", "runs/a")
+    assert (again.code, again.out) == (1, "")
+    assert "interrupted at step 256" in again.err
+    assert "go on with it by `surefoot resume runs/a`" in again.err
+    resumed = surefoot("resume", "runs/a", "--max-hours", 1)
+    assert resumed.code == 0
+    assert "resumed at step 256 from runs/a/checkpoints/step_000000000256" in resumed.out
+    assert "It was finished before" in surefoot("resume", "runs/a").out
+    pinned = surefoot("pin", "runs/a", 256)
+    assert (pinned.code, "stays" in pinned.out) == (0, True)
+    assert surefoot("pin", "runs/a", 255).code == 1
+    forked = surefoot(
+        "fork", "runs/a", "--out", "runs/b", "--checkpoint", 256, "--ppo.learning-rate", "1e-5"
+    )
+    assert forked.code == 0
+    assert "forked from runs/a/checkpoints/step_000000000256" in forked.out
+    assert yaml.safe_load(Path("runs/b/config.yaml").read_text())["ppo"]["learning_rate"] == 1e-5
+    listed = surefoot("best", "CartPole-v1")
+    assert listed.code == 0
+    assert len(listed.out.splitlines()) == 3
+    assert surefoot("best", "Nothing-v0").code == 1
+    assert surefoot("eval", "--best", "CartPole-v1", "--episodes", 2).code == 0
+    assert surefoot("eval", "--episodes", 2).code == 2
+    exported = surefoot("export", "runs/a", "--format", "pth", "--out", "policy.pth")
+    assert exported.out == "policy.pth\n"
+    assert Path("policy.pth").is_file()
+
+
+def test_intervals_are_steps_or_iterations(surefoot) -> None:  # type: ignore[no-untyped-def]
+    words = ("config", "CartPole-v1", "--checkpoint-every")
+    assert "checkpoint_every: '20000'" in surefoot(*words, "2e4").out
+    assert "checkpoint_every: 200it" in surefoot(*words, "200it").out
+    for wrong in ("0", "-5", "soon", "1.5", "it"):
+        refused = surefoot(*words, wrong)
+        assert refused.code == 2, wrong
+        assert "200it" in refused.out + refused.err
+
+
+@pytest.mark.slow
+def test_verify_resume_proves_an_environment_of_ones_own_or_says_why_not(
+    surefoot, tmp_path: Path
+) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "odd.py").write_text(ODD)
+    small = ("--steps", 256, "--envs", 2, "--ppo.horizon", 32, "--ppo.minibatch-size", 32)
+    proved = surefoot("verify-resume", "own.py:make", *small)
+    assert (proved.code, proved.out.splitlines()[-1][:6]) == (0, "exact:")
+    assert "come back by replay" in proved.out
+    replayed = surefoot("verify-resume", "odd.py:Odd", *small, "--restore", "replay")
+    assert (replayed.code, replayed.out.splitlines()[-1]) == (1, "not exact")
+    assert "row 0 differs from what was recorded" in replayed.out

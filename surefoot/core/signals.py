@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -47,15 +48,31 @@ class Held:
 
 @contextmanager
 def held() -> Iterator[Held]:
-    """Take SIGINT, SIGTERM and SIGHUP in hand while this lasts.
-
-    Only a process's main thread can do this; elsewhere none is ever caught.
-    """
-    signals, handlers = Held(), {}
-    if threading.current_thread() is threading.main_thread():
-        handlers = {s: signal.signal(s, signals.handle) for s in ENDING}
-    try:
+    """Take the signals that end a process in hand while this lasts; what is inside ends itself."""
+    signals = Held()
+    with _handled(signals.handle, *ENDING):
         yield signals
+
+
+@contextmanager
+def leaving() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a process in order, with their exit codes, while this lasts."""
+
+    def leave(number: int, _: Any) -> None:
+        sys.exit(128 + number)
+
+    with _handled(leave, signal.SIGTERM, signal.SIGHUP):
+        yield
+
+
+@contextmanager
+def _handled(handle: Callable[[int, Any], None], *numbers: signal.Signals) -> Iterator[None]:
+    """Install a handler; only a process's main thread can, elsewhere nothing changes."""
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

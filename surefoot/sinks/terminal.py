@@ -110,6 +110,7 @@ class LivePanel:
     def __init__(self, console: Console, title: str, recent: int) -> None:
         self._title, self._recent = title, recent
         self._started = self._shown = time.monotonic()
+        self._before: float | None = None
         self._latest: Metrics | None = None
         self._live = Live(console=console, auto_refresh=False, transient=False)
         self._live.start()
@@ -117,6 +118,8 @@ class LivePanel:
 
     def write(self, step: int, metrics: Metrics) -> None:
         self._latest = metrics
+        if self._before is None:  # a resumed run has steps behind it that took no time now
+            self._before = metrics["progress/steps"] - metrics["rollout/steps"]
         if time.monotonic() - self._shown >= LIVE_SECONDS:
             self._show(metrics)
 
@@ -133,7 +136,7 @@ class LivePanel:
         elapsed = time.monotonic() - self._started
         width = min(WIDEST, self._live.console.width)
         done, total = metrics["progress/steps"], metrics["progress/total_steps"]
-        left = elapsed * max(0.0, total - done) / max(done, 1.0)
+        left = elapsed * max(0.0, total - done) / max(done - (self._before or 0.0), 1.0)
         spans = f"{duration(elapsed)} gone, {duration(left)} left"
         bar = Table.grid(padding=(0, 1), expand=True)
         bar.add_column(ratio=1)

@@ -99,7 +99,7 @@ def from_json(text: bytes, what: str) -> Any:
     if not text.isascii():
         raise CheckpointError(f"{what} is not JSON in ASCII")
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
+        return json.loads(text.decode("ascii"), object_pairs_hook=_unique, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{what} is not JSON as surefoot writes it: {error}") from None
 
