@@ -62,12 +62,17 @@ def test_success_is_labelled_by_what_it_counts() -> None:
     assert inferred["recent 100 episodes"]["  which counts"] == "terminated"
 
 
-def test_the_live_panel_shows_progress_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("before", "left"), [(0, "1:30"), (40_000, "7:30")])
+def test_the_live_panel_shows_progress_and_time_left_by_the_steps_of_this_process(
+    before: int, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [0.0]
     monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120, color_system=None)
     panel = LivePanel(console, "surefoot · [x]", recent=100)
+    first = before + METRICS["rollout/steps"]
+    panel.write(int(first), {**METRICS, "progress/steps": first})
     now[0] = 90.0
     panel.write(50_000, METRICS)
     panel.event({"event": "note", "message": "[bold]as it is"})
@@ -75,7 +80,7 @@ def test_the_live_panel_shows_progress_and_time_left(monkeypatch: pytest.MonkeyP
     shown = screen.getvalue()
     assert "surefoot · [x]" in shown
     assert "50%" in shown
-    assert "1:30 gone, 1:30 left" in shown
+    assert f"1:30 gone, {left} left" in shown
     assert "[bold]as it is" in shown
 
 
