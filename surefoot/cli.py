@@ -128,12 +128,13 @@ def best(words: list[str]) -> int:
     from surefoot.options import BestOptions, parse
 
     options = parse(BestOptions, words, "best")
+    from surefoot.envs.make import absolute
     from surefoot.store.hall_of_fame import halls
 
     table = [["environment", "score", "by", "seed", "step", "run"]]
     for hall in halls(options.runs):
         for entry in hall.entries():
-            if options.env in ("", entry.env):
+            if not options.env or absolute(options.env) == entry.env:
                 given = ", ".join(f"{key}={value}" for key, value in entry.env_args.items())
                 env = f"{entry.env} ({given})" if given else entry.env
                 score = f"{entry.score:.2f}"

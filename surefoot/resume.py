@@ -8,19 +8,23 @@ from typing import Any, get_args
 
 from surefoot.collect.build import find_way
 from surefoot.config import Config, build
+from surefoot.core.best import Best
+from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import CheckpointError, ConfigError, InexactError, RunError
-from surefoot.core.state import State
+from surefoot.core.state import Appended, State
 from surefoot.envs.make import absolute, name_of
 from surefoot.envs.probe import Kind
 from surefoot.run import Run
-from surefoot.store import loader
-from surefoot.store.checkpoint import machine_differences
+from surefoot.store import durable, loader
+from surefoot.store.checkpoint import Checkpoint, machine_differences, naming
 from surefoot.store.loader import Found
 from surefoot.train import carry_out, prepared
 from surefoot.training import Training
 
-SAME_ENVIRONMENTS = ("env", "env_args", "envs", "seed", "restore")
-"""Settings that a fork must share with its parent to go on in the same episodes."""
+SAME_TASK = ("env", "env_args")
+SAME_EPISODES = (*SAME_TASK, "envs", "seed", "restore")
+"""Settings that a fork must share with its parent to compare scores, and to go on in the same
+episodes."""
 
 
 def resume(
@@ -40,26 +44,24 @@ def resume(
     """
     run = Run.open(path, env)
     with run.lock():
-        which = None if checkpoint is None else run.checkpoint(checkpoint).path
-        found = loader.newest(run.store) if which is None else loader.at(run.store, which)
-        config = _adjusted(run.config, found, total_steps)
+        found = _found(run, checkpoint)
+        config = _extended(run.config, found, total_steps)
         if _complete(run, config, found, stop_at):
             return run
         make = run.factory({})
-        kind = _kind(found.state) if found.state else find_way(config, make).kind
+        kind = find_way(config, make).kind if found.state is None else _kind(found.state)
         with prepared(config, make, kind) as training:
-            notes = _restore(training, found, allow_inexact) if found.state else []
-            opening = _opening(run, found, notes)
+            notes = _restore(training, found, allow_inexact)
+            given = {"max_hours": max_hours, "stop_at": stop_at}
+            session, reached = _session(config, training, given, extended=config != run.config)
+            if config != run.config:
+                notes.append(f"extended to {config.total_steps:,} steps; schedules follow it")
+            opening = _opening(run, found, [*notes, *reached])
             _set_aside(run, found)
             if config != run.config:
                 run.configure(config)
-                opening["message"] += (
-                    f"\nextended to {config.total_steps:,} steps; schedules follow the new total"
-                )
-            session = {"max_hours": max_hours, "stop_at": stop_at}
-            given = {name: value for name, value in session.items() if value is not None}
-            run.config = build({"run": config.model_dump(mode="json"), "argument": given})
-            return carry_out(run, make, training, opening, training.metrics_bytes)
+            run.config = session
+            return carry_out(run, make, training, opening)
 
 
 def fork(
@@ -71,7 +73,7 @@ def fork(
 ) -> Run:
     """Start a new run from a checkpoint of another, with other settings; it remembers its parent.
 
-    Counters and curves go on from the checkpoint's step.
+    Counters and curves go on from the checkpoint's step. The best is the fork's own.
     """
     parent = Run.open(path, env)
     found, state = parent.store.read(parent.checkpoint(checkpoint).path)
@@ -84,35 +86,74 @@ def fork(
             f"begins; give a larger --total-steps"
         )
     make = Run(parent.path, config, env).factory({})
-    same = all(getattr(config, name) == getattr(parent.config, name) for name in SAME_ENVIRONMENTS)
-    goes_on = same and found.manifest.exact
-    kind = _kind(state) if same else find_way(config, make).kind
+    same_task, same_episodes = (
+        all(getattr(config, name) == getattr(parent.config, name) for name in names)
+        for names in (SAME_TASK, SAME_EPISODES)
+    )
+    kind = _kind(state) if same_episodes else find_way(config, make).kind
     with prepared(config, make, kind) as training:
-        notes = _restore_into(training, state, found.path, goes_on, allow_inexact=True)
+        notes = _inherit(training, found, state, same_task, same_episodes)
+        given = {"stop_at": settings["stop_at"]} if "stop_at" in settings else {}
+        config, reached = _session(config, training, given, extended=True)
         lineage = {"id": parent.identity["id"], "step": found.step, "path": str(parent.path)}
         function = None if env is None or isinstance(env, str) else env
         run = Run.create(Path(out) if out else None, config, function, lineage)
-        changed = _changes(parent.config, config)
-        message = f"forked from {found.path}" + "".join(f"\n{note}" for note in notes)
-        opening = {"event": "fork", "parent": lineage, "changed": changed, "message": message}
         with run.lock():
-            return carry_out(run, make, training, opening, save_first=True)
+            run.store.write(training.boundary(metrics_bytes=0))
+            message = "\n".join([f"forked from {found.path}", *notes, *reached])
+            changed = _changes(parent.config, config)
+            opening = {"event": "fork", "parent": lineage, "changed": changed, "message": message}
+            return carry_out(run, make, training, opening)
 
 
-def _adjusted(config: Config, found: Found, total_steps: int | None) -> Config:
+def _found(run: Run, checkpoint: int | None) -> Found:
+    """Find where to go on from; refuse to start over what was under way."""
+    if checkpoint is not None:
+        return loader.at(run.store, run.checkpoint(checkpoint).path)
+    found = loader.newest(run.store)
+    if found.checkpoint is None:
+        if run.identity["parent"] is not None:
+            raise RunError(f"{run.path} was interrupted before it was saved; fork again")
+        if any(e.get("event") == "save" and e.get("exact") for e in run.journal()):
+            raise RunError(
+                f"{run.path} has no checkpoint, but its journal says that some were saved; bring "
+                f"back {run.store.directory}, or start a new run with `surefoot train`"
+            )
+    return found
+
+
+def _extended(config: Config, found: Found, total_steps: int | None) -> Config:
     if total_steps is None or total_steps == config.total_steps:
         return config
     if total_steps <= found.step:
         raise ConfigError(
             f"total_steps={total_steps}, but the run goes on from step {found.step:,}; give more"
         )
-    return build({"run": config.model_dump(mode="json"), "argument": {"total_steps": total_steps}})
+    return _changed(config, {"total_steps": total_steps})
 
 
 def _complete(run: Run, config: Config, found: Found, stop_at: float | None) -> bool:
-    """Say whether there is nothing left to do."""
-    ended = run.condition == "finished" and not found.passed and config == run.config
-    return found.step >= config.total_steps or (ended and stop_at is None)
+    """Say whether the run is finished and saved, and nothing more is asked of it."""
+    asked = found.passed or config != run.config or stop_at is not None
+    return run.finished_at == found.step and not asked
+
+
+def _session(
+    config: Config, training: Training, given: Mapping[str, Any], extended: bool
+) -> tuple[Config, list[str]]:
+    """Return the settings for this time, and what a person must know of them. A `stop_at` that has
+    been reached cannot stop a run that is to go on."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    score, stop_at = training.recent.score, config.stop_at
+    reached = score is not None and stop_at is not None and score >= stop_at
+    if extended and reached and "stop_at" not in chosen:
+        note = f"stop_at={stop_at} has been reached and does not count any more"
+        return _changed(config, {**chosen, "stop_at": None}), [note]
+    return _changed(config, chosen), []
+
+
+def _changed(config: Config, settings: Mapping[str, Any]) -> Config:
+    return build({"run": config.model_dump(mode="json"), "argument": settings})
 
 
 def _kind(state: State) -> Kind:
@@ -124,36 +165,49 @@ def _kind(state: State) -> Kind:
 
 def _restore(training: Training, found: Found, allow_inexact: bool) -> list[str]:
     """Bring everything back; return what a person must know."""
-    assert found.state is not None
-    assert found.checkpoint is not None
-    notes = _restore_into(training, found.state, found.checkpoint.path, True, allow_inexact)
+    if found.checkpoint is None or found.state is None:
+        return []
+    notes = []
+    with naming(found.checkpoint.path):
+        training.restore(found.step, found.state)
+        try:
+            training.restore_environments(found.state)
+        except InexactError as error:
+            if not allow_inexact:
+                raise RunError(
+                    f"{error}: the environment does not repeat itself, so the run cannot go on "
+                    f"exactly. Begin new episodes instead with --allow-inexact; for the next run, "
+                    f"`surefoot check-env` tells more, and --restore rebuild or fresh may help"
+                ) from None
+            training.renew_environments(found.state)
+            notes.append(f"not exact: {error}; every row begins a new episode")
     if changed := machine_differences(found.checkpoint):
         notes.append(f"not bit for bit as on the machine before: {'; '.join(changed)}")
     return notes
 
 
-def _restore_into(
-    training: Training, state: State, path: Path, goes_on: bool, allow_inexact: bool
+def _inherit(
+    training: Training, found: Checkpoint, state: State, same_task: bool, same_episodes: bool
 ) -> list[str]:
-    try:
-        training.restore(state)
-        if not goes_on:
-            training.collector.renew(state["collector"])
-            return ["every row begins a new episode"]
-        training.restore_environments(state)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from None
-    except InexactError as error:
-        if not allow_inexact:
-            raise RunError(
-                f"{error}: the environment does not repeat itself, so the run cannot go on "
-                f"exactly. "
-                f"Start new episodes instead with --allow-inexact; for the next run, "
-                f"`surefoot check-env` tells more and --restore rebuild or fresh may help"
-            ) from None
-        training.collector.renew(state["collector"])
-        return [f"not exact: {error}; every row begins a new episode"]
-    return []
+    """Take over what a fork has in common with its parent; return what a person must know."""
+    if not same_task:  # what was played there is not this task
+        learner = {**state["learner"], "experience": {"rollouts": Appended([])}}
+        state = {**state, "learner": learner}
+    with naming(found.path):
+        training.restore(found.step, state)
+        training.best_return, training.best_evaluation = Best(), Best()
+        training.metrics_bytes = 0
+        if not same_task:
+            training.recent = RecentEpisodes(training.recent.size)
+        try:
+            if same_episodes and found.manifest.exact:
+                training.restore_environments(state)
+                return []
+        except InexactError as error:
+            training.renew_environments(state)
+            return [f"{error}; every row begins a new episode"]
+        training.renew_environments(state)
+    return ["every row begins a new episode"]
 
 
 def _opening(run: Run, found: Found, notes: list[str]) -> dict[str, Any]:
@@ -177,6 +231,8 @@ def _set_aside(run: Run, found: Found) -> None:
     for path in found.passed:
         run.store.supersede(path)
     run.store.tidy()
+    for directory in (run.path, run.path / "models"):
+        durable.sweep(directory)
 
 
 def _changes(old: Config, new: Config) -> Mapping[str, Any]:

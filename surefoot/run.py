@@ -24,7 +24,7 @@ from surefoot.core import tree
 from surefoot.core.errors import CheckpointError, ConfigError, RunError, SaveError, SurefootError
 from surefoot.core.spec import Spec
 from surefoot.core.state import State
-from surefoot.envs.make import Factory, factory
+from surefoot.envs.make import Factory, absolute, factory
 from surefoot.evaluate import ROWS, Evaluation, evaluate
 from surefoot.policy.actor import Greedy, PolicyActor, Sample
 from surefoot.policy.agent import Agent
@@ -33,7 +33,7 @@ from surefoot.policy.device import to_tensors
 from surefoot.policy.export import to_onnx, to_pt2
 from surefoot.policy.files import actor_file
 from surefoot.store import durable
-from surefoot.store.checkpoint import Boundary, Checkpoint, Checkpoints
+from surefoot.store.checkpoint import Checkpoint, Checkpoints, describe
 from surefoot.store.hall_of_fame import DIRECTORY, Entry, HallOfFame, halls
 from surefoot.store.models import Models
 from surefoot.store.retention import Keeper
@@ -74,7 +74,7 @@ class Run:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         try:
-            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            durable.make_directory(path / "checkpoints")
             durable.write_file(path / "config.yaml", settings.encode())
             durable.write_file(path / "run.json", json.dumps(identity, indent=1).encode() + b"\n")
         except OSError as error:
@@ -112,16 +112,18 @@ class Run:
         """Find the `best` (else the last), the `last`, or the one of a step."""
         there = self.checkpoints
         if not there:
-            raise RunError(f"{self.path} has no checkpoint{self._damage() or ' yet'}")
+            for path in reversed(self.store.paths()):
+                describe(path)  # says what is wrong with it
+            raise RunError(f"{self.path} has no checkpoint yet")
         if which == "last":
             return there[-1]
         if which == "best":
             named = [c for c in there if c.step == there[-1].manifest.best]
             scored = named or [c for c in there if c.score is not None]
             return max(scored, key=lambda c: (c.score, c.step)) if scored else there[-1]
-        for found in there:
-            if str(which).isdecimal() and found.step == int(which):
-                return found
+        for path in self.store.paths():
+            if str(which).isdecimal() and path.name == f"step_{int(which):012d}":
+                return describe(path)
         steps = ", ".join(str(c.step) for c in there)
         raise RunError(f"no checkpoint {which!r} in {self.path}; there are best, last, {steps}")
 
@@ -133,21 +135,24 @@ class Run:
     def saver(self, commit: Callable[[], None], tell: Callable[[Mapping[str, Any]], None]) -> Saver:
         """Make what saves this run; `commit` makes sure of its metrics, `tell` takes events."""
         config, identity = self.config, self.identity
+        named = not config.env.startswith("<")  # two lambdas are not one problem
         hall = HallOfFame(self.path.parent, identity["problem"], config.hall_of_fame)
 
-        def enter(best: Boundary) -> None:
-            by = "return" if best.evaluation is None else "evaluation"
+        def enter() -> None:
+            best = self.checkpoint("best")
+            if best.score is None:
+                return
             entry = Entry(
                 run=identity["id"],
                 step=best.step,
-                score=best.score if best.evaluation is None else best.evaluation,
-                by=by,
+                score=best.score,
+                by="return" if best.manifest.evaluation is None else "evaluation",
                 env=config.env,
                 env_args=config.env_args,
                 seed=config.seed,
                 path=str(self.path.absolute()),
             )
-            hall.offer(entry, config, best)
+            hall.offer(entry, config, self.store.read(best.path)[1])
 
         def stop(error: OSError) -> None:
             raise SaveError(
@@ -163,7 +168,7 @@ class Run:
             commit=commit,
             models=Models(self.path / "models", config.num_checkpoints),
             keeper=Keeper(self.store, config.keep),
-            enter=enter if config.hall_of_fame else lambda best: None,
+            enter=enter if config.hall_of_fame and named else lambda: None,
             trouble={"stop": stop, "continue": go_on}[config.on_save_error],
             tell=tell,
         )
@@ -302,7 +307,13 @@ class Run:
             with (self.path / "lock").open() as file:
                 if not _locked(file, fcntl.LOCK_SH):
                     return "running"
-        return "finished" if self._last_event.get("event") == "finish" else "interrupted"
+        return "interrupted" if self.finished_at is None else "finished"
+
+    @property
+    def finished_at(self) -> int | None:
+        """The step at which the run came to its end, if that is what happened to it last."""
+        last = self._last_event
+        return int(last.get("step", 0)) if last.get("event") == "finish" else None
 
     def _damage(self) -> str:
         damaged = len(self.store.paths()) - len(self.checkpoints)
@@ -311,6 +322,7 @@ class Run:
 
 def champion(runs: Path, env: str, env_args: Mapping[str, Any]) -> Path:
     """Find the best model of all runs in an environment."""
+    env = absolute(env)
     found = {
         hall.directory: entries[0]
         for hall in halls(runs)
@@ -334,8 +346,7 @@ def load(path: str | Path, checkpoint: str = "best") -> Agent:
 
 def problem(config: Config) -> str:
     """Hash what makes two runs' scores comparable: the environment and its settings."""
-    env = config.env.rpartition("/")[2] if ".py:" in config.env else config.env
-    text = json.dumps([env, config.env_args], sort_keys=True, default=str)
+    text = json.dumps([config.env, config.env_args], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,8 +91,11 @@ def prepared(config: Config, make: Factory, kind: Kind) -> Iterator[Training]:
             learner = build_learner(config, collector.spec)
             progress, recent = Progress(config.total_steps), RecentEpisodes(config.recent_episodes)
             yield Training(kind, collector, learner, progress, recent)
-        finally:
-            collector.close()
+        except BaseException:
+            with suppress(Exception):  # what is on its way is worse news
+                collector.close()
+            raise
+        collector.close()
     finally:
         torch.set_num_threads(before)
 
@@ -102,15 +105,10 @@ def carry_out(
     make: Factory,
     training: Training,
     opening: Mapping[str, Any],
-    metrics_bytes: int = 0,
-    save_first: bool = False,
 ) -> Run:
-    """Train to the end in a run directory that is ours, and write down how it began and ended.
-
-    `metrics_bytes` is how much of metrics.jsonl belongs to what was done before.
-    """
+    """Train to the end in a run directory that is ours; write down how it began and ended."""
     config = run.config
-    log = JsonLines(run.path, metrics_bytes)
+    log = JsonLines(run.path, training.metrics_bytes)
     title = f"surefoot · {config.env} · {config.algo} · seed {config.seed} · {run.path}"
     sink = FanOut([log, terminal(title, config.recent_episodes)])
     spec, learner = training.collector.spec, training.learner
@@ -118,10 +116,12 @@ def carry_out(
     parts = Parts(config, training, evaluator, log, sink, run.saver(log.commit, sink.event), run)
     try:
         sink.event(opening)
-        if save_first:
-            parts.saver.save(training.boundary(log.offset))
+        if log.missing:
+            message = f"metrics.jsonl lacks {log.missing:,} bytes that were there: a gap in curves"
+            sink.event({"event": "metrics-missing", "message": message})
         ending = fit(parts)
-        sink.event({"event": ending.event, "reason": ending.reason})
+        step = training.progress.steps
+        sink.event({"event": ending.event, "reason": ending.reason, "step": step})
     except Interrupted as stopped:
         sink.event({"event": "signal", "reason": signal.Signals(stopped.signal).name})
         raise
@@ -138,8 +138,10 @@ def fit(parts: Parts) -> Ending:
     training, saver = parts.training, parts.saver
     save_every = parts.config.checkpoint_iterations()
     with signals.held() as held, _interruptions(parts, held) as kept:
-        kept.boundary = training.boundary(parts.log.offset)
-        while True:
+        ending = _finished(parts)  # a run may have ended before it could say so
+        if ending:
+            saver.finish(training.boundary(parts.log.offset))
+        while not ending:
             with held.abandonable():
                 begun = time.perf_counter()
                 rollout = training.collector.collect(training.learner.actor())
@@ -157,7 +159,7 @@ def fit(parts: Parts) -> Ending:
             score = evaluation.return_mean if evaluation else None
             training.note(progress, rollout, score)
             parts.sink.write(progress.steps, report(training, rollout, update, times))
-            ending = _ending(parts)
+            ending = _finished(parts) or _stopped(parts)
             due = progress.iterations % save_every == 0
             if due or (ending and ending.finished):
                 training.collector.anchor()
@@ -165,9 +167,9 @@ def fit(parts: Parts) -> Ending:
             saver.offer(kept.boundary, before, progress)
             if ending:
                 (saver.finish if ending.finished else saver.stop)(kept.boundary)
-                return ending
-            if due:
+            elif due:
                 saver.save(kept.boundary)
+    return ending
 
 
 @dataclass
@@ -247,13 +249,19 @@ class Interrupted(KeyboardInterrupt):
         self.signal, self.run = signal, run
 
 
-def _ending(parts: Parts) -> Ending | None:
+def _finished(parts: Parts) -> Ending | None:
+    """Say whether the run has done what it was to do."""
     config, score = parts.config, parts.training.recent.score
-    hours = (time.monotonic() - parts.started) / 3600
     if config.stop_at is not None and score is not None and score >= config.stop_at:
         return Ending(True, f"recent return {score:.2f} reached stop_at")
     if parts.training.progress.done:
         return Ending(True, "budget spent")
+    return None
+
+
+def _stopped(parts: Parts) -> Ending | None:
+    """Say whether the run has to go on another time."""
+    config, hours = parts.config, (time.monotonic() - parts.started) / 3600
     if config.max_hours is not None and hours >= config.max_hours:
         return Ending(False, "max_hours reached")
     return None

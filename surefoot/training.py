@@ -74,9 +74,11 @@ class Training:
             best_return=self.best_return.step,
         )
 
-    def restore(self, state: State) -> None:
-        """Become what `boundary` took down, environments excepted."""
+    def restore(self, step: int, state: State) -> None:
+        """Become what `boundary` took down at this step, environments excepted."""
         try:
+            if state["progress"]["steps"] != step:
+                raise ValueError(f"it is of step {state['progress']['steps']!r:.40}, not {step}")
             then = Spec.from_state(state["spec"])
             if different := differences(then, self.collector.spec):
                 raise CheckpointError(f"it is of another environment: {'; '.join(different)}")
@@ -85,17 +87,26 @@ class Training:
             self.recent.restore(state["recent"])
             self.best_return = Best.of(state["best"]["return"])
             self.best_evaluation = Best.of(state["best"]["evaluation"])
-            self.metrics_bytes = max(0, int(state["metrics_bytes"]))
+            self.metrics_bytes = state["metrics_bytes"]
+            if type(self.metrics_bytes) is not int or self.metrics_bytes < 0:
+                raise ValueError(f"metrics_bytes is {self.metrics_bytes!r:.40}")
             self.learner.restore(state["learner"])
         except MISFITS as error:
-            raise CheckpointError(f"it does not fit this run's settings: {_said(error)}") from None
+            raise CheckpointError(f"it does not fit this run's settings: {_said(error)}") from error
 
     def restore_environments(self, state: State) -> None:
         """Lead the environments to where they were; raise InexactError where that fails."""
         try:
             self.collector.restore(state["collector"])
         except MISFITS as error:
-            raise CheckpointError(f"its environments cannot be restored: {_said(error)}") from None
+            raise CheckpointError(f"its environments cannot be restored: {_said(error)}") from error
+
+    def renew_environments(self, state: State) -> None:
+        """Let every row begin its next episode."""
+        try:
+            self.collector.renew(state["collector"])
+        except MISFITS as error:
+            raise CheckpointError(f"its environments cannot be renewed: {_said(error)}") from error
 
 
 def _said(error: Exception) -> str:

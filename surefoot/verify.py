@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from surefoot.config import Config
+from surefoot.config import Config, Steps
 from surefoot.core.errors import RunError
 from surefoot.core.state import differences
 from surefoot.envs.make import absolute
@@ -25,7 +25,13 @@ PATIENCE_SECONDS = 3600.0
 def verify(config: Config, steps: int, say: Callable[[str], None]) -> list[str]:
     """Train twice `steps`; do it again with a kill in the middle; return what differs."""
     steps = max(steps, 2 * config.iteration_steps())
-    changed = {"total_steps": 2 * steps, "hall_of_fame": 0, "env": absolute(config.env)}
+    often = Steps(count=max(1, steps // 4))
+    changed = {
+        "total_steps": 2 * steps,
+        "checkpoint_every": often,
+        "hall_of_fame": 0,
+        "env": absolute(config.env),
+    }
     config = config.model_copy(update={**changed, "max_hours": None, "stop_at": None})
     with tempfile.TemporaryDirectory(prefix="surefoot-verify-") as place:
         settings = Path(place) / "config.yaml"
@@ -33,14 +39,15 @@ def verify(config: Config, steps: int, say: Callable[[str], None]) -> list[str]:
         whole, broken = Path(place) / "whole", Path(place) / "broken"
         train = ["train", "--config", str(settings), "--out"]
         say(f"training {2 * steps:,} steps")
-        _finish(_start([*train, str(whole)]))
+        errors = Path(place) / "errors.txt"
+        _finish(_start([*train, str(whole)], errors), errors)
         say(f"training again, to be killed at step {steps:,}")
-        step = _kill(_start([*train, str(broken)]), broken, steps)
+        step = _kill(_start([*train, str(broken)], errors), broken, steps, errors)
         one, other = Run.open(whole), Run.open(broken)
         say(f"environments come back by {_restored_by(one)}")
         say(f"killed after step {step:,}; resuming")
         try:
-            _finish(_start(["resume", str(broken)]))
+            _finish(_start(["resume", str(broken)], errors), errors)
         except RunError as error:
             return [str(error)]
         return run_differences(one, other)
@@ -80,18 +87,19 @@ def _restored_by(run: Run) -> str:
     return f"{first['restore']}: {first['because']}"
 
 
-def _start(words: list[str]) -> subprocess.Popen[str]:
+def _start(words: list[str], errors: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "surefoot", *words]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    with errors.open("wb") as file:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
 
 
-def _finish(process: subprocess.Popen[str]) -> None:
-    _, errors = process.communicate()
-    if process.returncode:
-        raise RunError(f"it ended with exit code {process.returncode}: {errors.strip()}")
+def _finish(process: subprocess.Popen[bytes], errors: Path) -> None:
+    if process.wait():
+        said = errors.read_text(errors="replace").strip()
+        raise RunError(f"it ended with exit code {process.returncode}: {said}")
 
 
-def _kill(process: subprocess.Popen[str], run: Path, steps: int) -> int:
+def _kill(process: subprocess.Popen[bytes], run: Path, steps: int, errors: Path) -> int:
     """Kill a training that has come this far; return how far it was."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
@@ -100,7 +108,8 @@ def _kill(process: subprocess.Popen[str], run: Path, steps: int) -> int:
         time.sleep(POLL_SECONDS)
     else:
         process.kill()
-        raise RunError(f"the training ended before it could be killed:\n{process.communicate()[1]}")
+        said = errors.read_text(errors="replace").strip()
+        raise RunError(f"the training ended before it could be killed: {said}")
     process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.wait()
     return int(last_line(run / "metrics.jsonl").get("step", 0))

@@ -148,13 +148,15 @@ def test_another_format_is_not_passed_by(run: Run) -> None:
     file = run.checkpoints[-1].path / "manifest.json"
     manifest = json.loads(file.read_text())
     del manifest["seal"]
-    file.write_bytes(checkpoint.seal({**manifest, "format": 2}))
-    with pytest.raises(CheckpointError, match="has format 2; this surefoot reads 1"):
+    file.write_bytes(checkpoint.seal({**manifest, "format": 3}))
+    with pytest.raises(CheckpointError, match="has format 3; this surefoot reads 2"):
         surefoot.resume(run.path)
 
 
 def test_another_environment_is_named_with_both_spaces(run: Run) -> None:
-    with pytest.raises(CheckpointError, match=r"observation: Box\(\(4,\).*Box\(\(2,\)"):
+    with pytest.raises(
+        CheckpointError, match=r"observation is Box\(\(4,\).*in the checkpoint, Box\(\(2,\)"
+    ):
         surefoot.resume(run.path, env=Counter, checkpoint=steps(run)[0])
     assert steps(run)[-1] == 1280
 
@@ -298,15 +300,16 @@ def test_a_fork_may_change_rows_and_scaling_but_not_the_networks(run: Run) -> No
 
 
 def test_pinned_checkpoints_and_the_best_they_knew_stay(run: Run) -> None:
-    first = run.checkpoints[0]
-    known = {first.step, first.manifest.best}
-    run.pin(first.step)
+    # the newest that no other names as its best, so that nothing else keeps it
+    bests = {c.manifest.best for c in run.checkpoints}
+    chosen = max(c.step for c in run.checkpoints if c.step not in bests)
+    known = run.checkpoint(chosen).manifest.best
+    run.pin(chosen)
     surefoot.resume(run.path, total_steps=2560)
-    assert known <= set(steps(run))
-    run.pin(first.step, pinned=False)
+    assert {chosen, known} <= set(steps(run))
+    run.pin(chosen, pinned=False)
     surefoot.resume(run.path, total_steps=2816)
-    best = {c.manifest.best for c in run.checkpoints}
-    assert first.step in best or first.step not in steps(run)
+    assert chosen not in steps(run)
     with pytest.raises(RunError, match="no checkpoint 5"):
         run.pin(5)
 
@@ -416,12 +419,16 @@ def started(out: Path, *words: str) -> "subprocess.Popen[str]":
     process = subprocess.Popen(
         [*command, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    wait_for_metrics(out, process)
+    return process
+
+
+def wait_for_metrics(out: Path, process: "subprocess.Popen[Any]") -> None:
     deadline = time.monotonic() + 60
     while not (out / "metrics.jsonl").exists() or not (out / "metrics.jsonl").stat().st_size:
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.02)
-    return process
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -470,4 +477,71 @@ def test_metrics_cut_short_by_a_kill_go_on_after_a_whole_line(run: Run, whole: R
     with (run.path / "journal.jsonl").open("ab") as file:
         file.write(b'{"event": "to')
     surefoot.resume(run.path, total_steps=1400)
+    assert [e["event"] for e in run.journal()].count("resume") == 2
     assert run.journal()[-1]["event"] == "finish"
+
+
+def test_lost_metrics_are_reported(run: Run) -> None:
+    (run.path / "metrics.jsonl").write_text("")
+    surefoot.resume(run.path, checkpoint=steps(run)[0])
+    assert any("metrics.jsonl lacks" in e.get("message", "") for e in run.journal())
+
+
+def test_a_run_whose_checkpoints_are_gone_is_not_started_over(run: Run) -> None:
+    before = (run.path / "metrics.jsonl").read_bytes()
+    for kept in run.checkpoints:
+        shutil.rmtree(kept.path)
+    with pytest.raises(RunError, match="its journal says that some were saved"):
+        surefoot.resume(run.path)
+    assert (run.path / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_fork_killed_before_it_was_saved_is_not_started_from_nothing(run: Run) -> None:
+    child = Run.create(run.path.with_name("fork"), run.config, parent={"id": "x", "step": 5})
+    with pytest.raises(RunError, match="fork again"):
+        surefoot.resume(child.path)
+
+
+def test_a_score_that_was_reached_does_not_end_a_run_again_that_is_extended(
+    tmp_path: Path,
+) -> None:
+    run = small(tmp_path / "run", env=Counter, stop_at=15.0, total_steps=10_000)
+    ended = metric(run, "step")[-1]
+    assert ended < 1000
+    lines = (run.path / "journal.jsonl").read_text().splitlines(keepends=True)
+    (run.path / "journal.jsonl").write_text("".join(lines[:-1]))
+    surefoot.resume(run.path)  # it had ended, and could not say so
+    assert metric(run, "step")[-1] == ended
+    assert run.condition == "finished"
+    surefoot.resume(run.path, total_steps=int(ended) + 640)
+    assert metric(run, "step")[-1] == ended + 640
+    child = surefoot.fork(run.path, tmp_path / "fork", total_steps=int(ended) + 1280)
+    assert metric(child, "step")[-1] == ended + 1280
+
+
+def test_a_fork_into_another_task_forgets_scores_and_episodes(run: Run) -> None:
+    child = surefoot.fork(
+        run.path, run.path.with_name("fork"), env_args={"max_episode_steps": 12}, total_steps=2560
+    )
+    assert max(filter(None, metric(child, "recent/return_mean"))) <= 12
+    assert child.checkpoint("best").step > 1280
+    assert child.identity["problem"] != run.identity["problem"]
+
+
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    train = [sys.executable, "-m", "surefoot", "train", "CartPole-v1", *COMMAND]
+    process = subprocess.Popen(
+        ["nohup", *train, "--out", str(tmp_path / "run")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for_metrics(tmp_path / "run", process)
+    process.send_signal(signal.SIGHUP)
+    before = (tmp_path / "run" / "metrics.jsonl").stat().st_size
+    deadline = time.monotonic() + 30
+    while (tmp_path / "run" / "metrics.jsonl").stat().st_size == before:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.terminate()
+    assert process.wait() == 143

@@ -12,16 +12,12 @@ from surefoot.envs import probe
 from surefoot.envs.make import Factory, make_vector
 from surefoot.envs.probe import Kind, Way
 
-PROBE_SHARE = 300
-"""The probe plays episodes of at most this part of the budget."""
-
 
 def find_way(config: Config, make: Factory) -> Way:
     """Settle how environments come back: as configured, or as a probe finds."""
     if config.restore != "auto":
-        return probe.require(config.restore, make)
-    steps = max(20, config.total_steps // PROBE_SHARE)
-    return probe.find(make, config.seed, min(probe.EPISODE_STEPS, steps))
+        return probe.require(config.restore, make, config.seed)
+    return probe.find(make, config.seed)
 
 
 def build_collector(config: Config, make: Factory, kind: Kind | None = None) -> Collector:

@@ -11,7 +11,7 @@ from surefoot.core.errors import InexactError
 from surefoot.core.protocols import Replayable, Snapshotted
 from surefoot.core.rollout import Rollout
 from surefoot.core.spec import Spec
-from surefoot.core.state import State
+from surefoot.core.state import Ragged, State
 from surefoot.core.tree import Array, Tree
 
 LONGEST_REPLAY = 100_000
@@ -125,11 +125,16 @@ class Replay:
             self._logs[row] = Log(self._env.spec, seen[row])
 
     def state(self) -> State:
-        return {str(row): log.state() for row, log in enumerate(self._logs)}
+        actions = [log.action for log in self._logs]
+        return {
+            "action": tree.map(lambda *leaves: Ragged(leaves), *actions),
+            "prints": Ragged([log.prints for log in self._logs]),
+        }
 
     def restore(self, obs: Tree, state: State) -> Tree:
         for row in range(len(self._logs)):
-            log = self._logs[row] = Log.of(self._env.spec, state[str(row)])
+            action = tree.map(lambda leaf, row=row: leaf.parts[row], state["action"])
+            log = self._logs[row] = Log.of(self._env.spec, action, state["prints"].parts[row])
             last, prints = self._env.replay(row, log.action)
             self._compare(row, log.prints, prints)
             tree.write(obs, row, last)
@@ -160,10 +165,10 @@ class Log:
             self._prints[0] = first
 
     @classmethod
-    def of(cls, spec: Spec, state: State) -> Log:
-        """Make the log whose state this is."""
-        log = cls(spec, state["prints"][0])
-        log.extend(state["action"], state["prints"][1:])
+    def of(cls, spec: Spec, action: Tree, prints: Array) -> Log:
+        """Make the log of these actions [L, …] and fingerprints [L+1]."""
+        log = cls(spec, prints[0])
+        log.extend(action, prints[1:])
         return log
 
     def __len__(self) -> int:
@@ -185,9 +190,6 @@ class Log:
         tree.write(self._action, slice(self._length, end), action)
         self._prints[self._length + 1 : end + 1] = prints
         self._length = end
-
-    def state(self) -> State:
-        return {"action": self.action, "prints": self.prints}
 
 
 def _grown(array: Array, length: int) -> Array:

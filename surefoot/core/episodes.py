@@ -32,6 +32,10 @@ class RecentEpisodes:
         self._episodes.extend(episodes)
 
     @property
+    def size(self) -> int:
+        return self._episodes.maxlen or 0
+
+    @property
     def score(self) -> float | None:
         """Mean return of a full window; None before there are enough episodes to trust it."""
         full = len(self._episodes) == self._episodes.maxlen

@@ -46,9 +46,5 @@ class Progress:
             optimizer_steps=self.optimizer_steps + int(update.get("update/optimizer_steps", 0)),
         )
 
-    def due(self, every: int, before: Progress) -> bool:
-        """Say whether a multiple of `every` steps was reached since `before`."""
-        return self.steps // every > before.steps // every
-
     def metrics(self) -> Metrics:
         return prefixed("progress", {name: float(count) for name, count in asdict(self).items()})

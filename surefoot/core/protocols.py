@@ -72,7 +72,8 @@ class VectorEnv(Protocol):
     spec: Spec
 
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree:
-        """Start row n in its episode number `episodes[n]`; return first observations [N, …]."""
+        """Start row n in its episode number `episodes[n]`, in an environment that is new or built
+        anew; return first observations [N, …]."""
 
     def step(self, action: Tree) -> Step:
         """Apply one action per row."""

@@ -70,7 +70,9 @@ def _handled(handle: Callable[[int, Any], None], *numbers: signal.Signals) -> It
     """Install a handler; only a process's main thread can, elsewhere nothing changes."""
     handlers = {}
     if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.signal(number, handle) for number in numbers}
+        # nohup ignores SIGHUP, and that is to stay; None is a handler that is not Python's
+        ours = [n for n in numbers if signal.getsignal(n) not in (signal.SIG_IGN, None)]
+        handlers = {number: signal.signal(number, handle) for number in ours}
     try:
         yield
     finally:

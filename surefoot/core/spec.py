@@ -154,16 +154,28 @@ class Spec:
         return cls(_from_state(state["observation"]), _from_state(state["action"]), state["rows"])
 
 
-def differences(ours: Spec, theirs: Spec) -> list[str]:
-    """Name the places where two specs' spaces differ, with both spaces."""
+def differences(trained: Spec, environment: Spec) -> list[str]:
+    """Name the places where the spaces of two specs differ, with both spaces."""
     found = []
     for name in ("observation", "action"):
-        mine, other = (dict(tree.items(getattr(spec, name))) for spec in (ours, theirs))
-        for path in mine.keys() | other.keys():
-            a, b = (str(side.get(path, "nothing")) for side in (mine, other))
-            if a != b:
-                found.append(f"{name}{'/' + path if path else ''}: {a} here, {b} there")
+        mine, other = (dict(tree.items(getattr(s, name))) for s in (trained, environment))
+        for path in sorted(mine.keys() | other.keys()):
+            a, b = mine.get(path), other.get(path)
+            if a is None or b is None or not _same(a, b):
+                place = f"{name}{'/' + path if path else ''}"
+                bounds = " with other bounds" if str(a) == str(b) else ""
+                found.append(
+                    f"{place} is {a or 'absent'} in the checkpoint, {b or 'absent'}{bounds} in the "
+                    f"environment"
+                )
     return found
+
+
+def _same(one: Space, other: Space) -> bool:
+    if type(one) is not type(other):
+        return False
+    pairs = ((getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
+    return all(np.array_equal(a, b) for a, b in pairs)
 
 
 def _to_state(space: Space) -> dict[str, Any]:
@@ -173,5 +185,21 @@ def _to_state(space: Space) -> dict[str, Any]:
 
 def _from_state(state: dict[str, Any]) -> Tree:
     if "kind" in state and isinstance(state["kind"], str):
-        return KINDS[state["kind"]](**{k: v for k, v in state.items() if k != "kind"})
+        space = KINDS[state["kind"]](**{k: v for k, v in state.items() if k != "kind"})
+        _require_sound(space)
+        return space
     return {key: _from_state(value) for key, value in state.items()}
+
+
+def _require_sound(space: Space) -> None:
+    """Refuse what no environment could have."""
+    match space:
+        case Box(low=low, high=high, dtype=dtype):
+            sound = low.shape == high.shape and low.dtype == high.dtype == np.dtype(dtype)
+        case Discrete(n=n, start=start):
+            sound = type(n) is int and type(start) is int and n > 0
+        case MultiDiscrete(bins=bins, start=start):
+            whole = bins.dtype == start.dtype == np.int64
+            sound = whole and bins.shape == start.shape and bool((bins > 0).all())
+    if not sound:
+        raise ValueError(f"{type(space).__name__} is not sound")

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from surefoot.core.tree import Array
+
 State: TypeAlias = dict[str, Any]
 
 
@@ -29,6 +31,13 @@ class Appended:
     pieces: Sequence[Piece]
 
 
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Arrays that differ in the length of their first axis alone; a store keeps them as one."""
+
+    parts: Sequence[Array]
+
+
 def differences(one: Any, other: Any, path: str = "") -> list[str]:
     """Name the places where two states are not the same, bit for bit."""
     if type(one) is not type(other):
@@ -45,6 +54,8 @@ def differences(one: Any, other: Any, path: str = "") -> list[str]:
     if isinstance(one, Appended):
         mine, theirs = ([piece.arrays for piece in side.pieces] for side in (one, other))
         return differences(mine, theirs, path)
+    if isinstance(one, Ragged):
+        return differences(list(one.parts), list(other.parts), path)
     if isinstance(one, np.ndarray):
         return _array_differences(one, other, path)
     return [] if one == other else [f"{path}: {one!r} against {other!r}"]

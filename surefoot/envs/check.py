@@ -23,8 +23,8 @@ from surefoot.envs.make import Factory, lay_out
 SECONDS = 2.0
 """How long each part of the examination may play."""
 STEPS = 5_000
-EPISODE_STEPS = 2_000
-"""How far episodes are compared when it is examined whether they repeat."""
+REPLAY_STEPS = 10_000
+"""What may be played to find out whether episodes repeat."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def _about_types(make: Factory, seed: int) -> Iterator[Finding]:
 
 def _about_restoring(make: Factory, seed: int) -> Iterator[Finding]:
     """Find out how a run could go on after a restart."""
-    way = probe.find(make, seed, EPISODE_STEPS)
+    way = probe.find(make, seed, REPLAY_STEPS)
     match way.kind:
         case "snapshot" | "replay":
             yield Finding("ok", f"resumes exactly: {way.because}")

@@ -61,6 +61,7 @@ class GymnasiumVector:
         self._seeds = seeds
         self._episode = episodes.tolist()
         for row in range(len(self._envs)):
+            self._replace(row)
             self._begin(row)
         self._require_finite(self._obs, "observation")
         return self._obs

@@ -28,9 +28,10 @@ from surefoot.envs.make import Factory
 from surefoot.envs.spaces import to_spec
 
 Kind: TypeAlias = Literal["snapshot", "replay", "rebuild", "fresh"]
-EPISODES = 8
+EPISODES, EPISODE_STEPS = 8, 400
 """Histories are compared over this many episodes: what survives a reset may show in few of them."""
-EPISODE_STEPS = 400
+STEPS = 3_000
+"""What a probe may play in all."""
 
 
 @dataclass(frozen=True)
@@ -42,78 +43,79 @@ class Way:
     deterministic: bool = True
 
 
-def find(make: Factory, seed: int, episode_steps: int = EPISODE_STEPS) -> Way:
+def find(make: Factory, seed: int, steps: int = STEPS) -> Way:
     """Find the first way that works: snapshot, replay, replay in rebuilt ones, fresh episodes."""
     with closing(make()) as env:
         offered, native = snapshot.offered(env), isinstance(env, GymnasiumVectorEnv)
-        if native:
-            said = "vector environments come back by get_state and set_state, which this one "
-            if offered:
-                return Way("snapshot", said + "offers")
-            return Way("fresh", said + "lacks")
     try:
-        return _probed(make, seed, episode_steps, offered)
+        probe = _VectorProbe(make, seed) if native else _Probe(make, seed, steps)
+        fault = probe.snapshot_fault() if offered else None
+        if offered and fault is None:
+            return Way("snapshot", "get_state and set_state lead back to where it was")
+        refused = f"; its set_state was not used: {fault}" if offered else ""
+        if isinstance(probe, _VectorProbe):
+            return Way("fresh", f"a vector environment without exact get_state, set_state{refused}")
+        return _replayed(probe, refused)
     except Exception as error:  # training will meet it too, and say where
-        return Way("replay", f"the probe failed: {type(error).__name__}: {error}")
+        kind: Kind = "fresh" if native else "replay"
+        return Way(kind, f"the probe failed: {type(error).__name__}: {error}")
 
 
-def _probed(make: Factory, seed: int, episode_steps: int, offered: bool) -> Way:
-    probe = _Probe(make, seed, episode_steps)
-    if offered and (step := probe.snapshot_fails()) is None:
-        return Way("snapshot", "get_state and set_state lead back to where it was")
-    refused = f"; set_state was not exact {step} steps later" if offered else ""
-    leak = probe.reuse_fails()
+def _replayed(probe: _Probe, refused: str) -> Way:
+    leak = probe.reuse_differs()
     if leak is None:
         return Way("replay", f"seed and actions repeat an episode{refused}")
-    if (step := probe.rebuild_fails()) is not None:
+    if (step := probe.rebuild_differs()) is not None:
         why = f"two new environments with one seed differ at step {step}"
         return Way("fresh", f"not deterministic: {why}{refused}", deterministic=False)
     return Way("rebuild", f"after other episodes it differs at step {leak}{refused}")
 
 
-def require(kind: Kind, make: Factory) -> Way:
+def require(kind: Kind, make: Factory, seed: int) -> Way:
     """Take the way the user asks for, if it can be gone at all."""
     with closing(make()) as env:
-        native = isinstance(env, GymnasiumVectorEnv)
-        if kind in ("replay", "rebuild") and native:
-            raise ConfigError(
-                f"restore={kind!r}, but {make.name} is a vector environment, whose rows cannot be "
-                f"played one by one; use fresh, or snapshot if it has get_state and set_state"
-            )
-        if kind == "snapshot" and not snapshot.offered(env):
+        offered, native = snapshot.offered(env), isinstance(env, GymnasiumVectorEnv)
+    if kind in ("replay", "rebuild") and native:
+        raise ConfigError(
+            f"restore={kind!r}, but {make.name} is a vector environment, whose rows cannot be "
+            f"played one by one; use fresh, or snapshot if it has get_state and set_state"
+        )
+    if kind == "snapshot":
+        if not offered:
             raise ConfigError(
                 f"restore='snapshot', but {make.name} has no get_state() and set_state(state), or "
                 f"is wrapped in something that has not"
             )
+        probe = _VectorProbe(make, seed) if native else _Probe(make, seed, STEPS)
+        if (fault := probe.snapshot_fault()) is not None:
+            raise ConfigError(f"restore='snapshot', but {make.name} does not come back: {fault}")
     return Way(kind, "set in the configuration")
 
 
 class _Probe:
-    """Plays with addressed actions and compares histories."""
+    """Plays single environments with addressed actions and compares histories."""
 
-    def __init__(self, make: Factory, seed: int, episode_steps: int) -> None:
-        self._make, self._seed, self._steps = make, seed, episode_steps
+    def __init__(self, make: Factory, seed: int, steps: int) -> None:
+        self._make, self._seed, self._left = make, seed, steps
 
-    def snapshot_fails(self) -> int | None:
-        """Return the step after which a restored environment differs from the original."""
-        with closing(self._make()) as env, closing(self._make()) as other:
-            for episode in range(3):
-                list(islice(self._played(env, episode), 1 + 7 * episode))  # go into the episode
-                try:
-                    state = _through_json(snapshot.take(env))
-                    other.reset(seed=self._seed)
-                    snapshot.put(other, state)
-                except Exception:  # whatever it raises, it cannot be used
-                    return 0
-                limit = max(1, self._steps // 8)
-                histories = [
-                    list(islice(_steps(e, self._random(2, episode)), limit)) for e in (env, other)
-                ]
-                if (step := _first_difference(*histories)) is not None:
-                    return step + 1
+    def snapshot_fault(self) -> str | None:
+        """Say what is wrong with get_state and set_state, if anything is: a new environment put
+        into the state of a used one must go on like it, through the next episode too."""
+        with closing(self._make()) as used:
+            for episode in range(4):
+                list(islice(self._played(used, episode), 1 + 7 * episode))  # go into the episode
+                with closing(self._make()) as new:
+                    new.reset(seed=self._seed)
+                    try:
+                        snapshot.put(new, _as_stored(snapshot.take(used)))
+                    except Exception as error:
+                        return f"{type(error).__name__}: {error}"
+                    rest, again = (self._rest(env, episode) for env in (used, new))
+                if (step := _first_difference(rest, again)) is not None:
+                    return f"it differs {step + 1} steps later"
         return None
 
-    def reuse_fails(self) -> int | None:
+    def reuse_differs(self) -> int | None:
         """Return the step at which an episode in a used environment differs from a new one's."""
         with closing(self._make()) as used:
             for episode in range(EPISODES):
@@ -122,9 +124,11 @@ class _Probe:
                     continue  # it was new until now
                 if (step := _first_difference(self._anew(episode), history)) is not None:
                     return step
+                if self._left <= 0:
+                    break
         return None
 
-    def rebuild_fails(self) -> int | None:
+    def rebuild_differs(self) -> int | None:
         """Return the step at which two new environments differ."""
         for episode in range(EPISODES):
             step = _first_difference(self._anew(episode), self._anew(episode))
@@ -137,7 +141,14 @@ class _Probe:
             return self._history(env, episode)
 
     def _history(self, env: Env, episode: int) -> list[Any]:
-        return list(islice(self._played(env, episode), self._steps))
+        history = list(islice(self._played(env, episode), EPISODE_STEPS))
+        self._left -= len(history)
+        return history
+
+    def _rest(self, env: Env, episode: int) -> list[Any]:
+        """Go on to the end of the episode, and play another one."""
+        rest = list(islice(_steps(env, self._random(2, episode)), EPISODE_STEPS // 4))
+        return [*rest, *islice(self._played(env, 100 + episode), EPISODE_STEPS // 4)]
 
     def _played(self, env: Env, episode: int) -> Iterator[Any]:
         """Play one episode with addressed actions; yield all that is seen."""
@@ -147,6 +158,41 @@ class _Probe:
 
     def _random(self, *counters: int) -> np.random.Generator:
         return seeding.generator(self._seed, Purpose.CHECK, *counters)
+
+
+class _VectorProbe:
+    """Plays whole vector environments."""
+
+    def __init__(self, make: Factory, seed: int) -> None:
+        self._make, self._seed = make, seed
+
+    def snapshot_fault(self) -> str | None:
+        """Say what is wrong with get_state and set_state, if anything is."""
+        with closing(self._make()) as used, closing(self._make()) as new:
+            for env in (used, new):
+                env.reset(seed=self._seed)
+            random = seeding.generator(self._seed, Purpose.CHECK, 4)
+            self._play(used, random, EPISODE_STEPS // 4)
+            try:
+                snapshot.put(new, _as_stored(snapshot.take(used)))
+            except Exception as error:
+                return f"{type(error).__name__}: {error}"
+            histories = [
+                self._play(env, seeding.generator(self._seed, Purpose.CHECK, 5), EPISODE_STEPS)
+                for env in (used, new)
+            ]
+        step = _first_difference(*histories)
+        return None if step is None else f"it differs {step + 1} steps later"
+
+    def _play(self, env: Any, random: np.random.Generator, steps: int) -> list[Any]:
+        action = to_spec(env.single_action_space, "action")
+        spec = Spec(action, action, env.num_envs)
+        seen = []
+        for _ in range(steps):
+            taken = spec.to_env(random_action(spec, random, env.num_envs))
+            obs, *numbers, _ = env.step(taken)
+            seen.append([_bytes(obs), *map(_bytes, numbers)])
+        return seen
 
 
 def _steps(env: Env, random: np.random.Generator) -> Iterator[Any]:
@@ -193,14 +239,16 @@ def _bytes(obs: Any) -> bytes:
     return np.asarray(obs).tobytes()
 
 
-def _through_json(state: Any) -> Any:
+def _as_stored(state: Any) -> Any:
     """Turn a state into what a checkpoint would give back; raise where it could not hold it."""
     if isinstance(state, dict):
         if not all(isinstance(key, str) for key in state):
             raise TypeError("keys must be strings")
-        return {key: _through_json(value) for key, value in state.items()}
+        return {key: _as_stored(value) for key, value in state.items()}
     if isinstance(state, list | tuple):
-        return [_through_json(value) for value in state]
+        return [_as_stored(value) for value in state]
     if isinstance(state, np.ndarray):
+        if state.dtype.kind not in "biuf":
+            raise TypeError(f"an array of {state.dtype} cannot be saved")
         return state.copy()
     return json.loads(json.dumps(state, allow_nan=False))

@@ -102,7 +102,7 @@ class NativeVector:
                 f"set it to a gymnasium.vector.AutoresetMode"
             )
         self._name, self._env, self._autoreset = name, env, MODES[mode]
-        self._make = make
+        self._make, self._used = make, False
         # Gymnasium's own wrappers of single environments take a seed for each; others take one.
         single = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         self._seeding: Callable[[list[int]], Any] = list if single else itemgetter(0)
@@ -118,6 +118,10 @@ class NativeVector:
         self._seeds = EpisodeSeeds(0)
 
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree:
+        if self._used:
+            self._env.close()
+            self._env = self._make()
+        self._used = True
         self._seeds, self._episode = seeds, episodes.astype(np.int64)
         self._ended[:] = False
         self._step[:] = 0
@@ -154,8 +158,6 @@ class NativeVector:
     def restart(self, rows: Array) -> Tree:
         """Begin the next episode of all rows: a vector can only be built anew as a whole."""
         assert rows.all()
-        self._env.close()
-        self._env = self._make()
         return self.reset(self._seeds, self._episode + 1)
 
     def snapshot(self) -> State:

@@ -94,10 +94,11 @@ def _exported(policy: ActorCritic, spec: Spec) -> torch.export.ExportedProgram:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep the exporter's remarks on other packages and on itself from the user."""
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)

@@ -24,7 +24,8 @@ class JsonLines:
     def __init__(self, directory: Path, offset: int = 0) -> None:
         self._metrics = _Lines(directory / "metrics.jsonl")
         self._journal = _Lines(directory / "journal.jsonl")
-        self._metrics.cut(offset)
+        self.missing = self._metrics.cut(offset)
+        """Bytes that metrics.jsonl should have had and has not."""
 
     @property
     def offset(self) -> int:
@@ -38,14 +39,12 @@ class JsonLines:
     def event(self, entry: Mapping[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._journal.add({"time": now, **entry})
-        if self._journal.flush() is None:
-            self._journal.sync()
+        self._journal.write_out()
 
     def commit(self) -> None:
         """Make sure that every metric is on disk; raise OSError where that cannot be."""
-        if (error := self._metrics.flush()) is not None:
+        if (error := self._metrics.write_out()) is not None:
             raise error
-        self._metrics.sync()
 
     def close(self) -> None:
         for lines in (self._metrics, self._journal):
@@ -67,11 +66,12 @@ class _Lines:
     def size(self) -> int:
         return self._written + len(self._pending)
 
-    def cut(self, size: int) -> None:
-        """Forget what is behind this many bytes."""
+    def cut(self, size: int) -> int:
+        """Forget what is behind this many bytes; return how many are missing to have so many."""
         if size < self._written:
             os.ftruncate(self._file, size)
             self._written, self._pending = size, b""
+        return max(0, size - self._written)
 
     def add(self, entry: Mapping[str, Any]) -> None:
         self._pending += json.dumps(entry, allow_nan=False).encode() + b"\n"
@@ -87,14 +87,17 @@ class _Lines:
             return OSError(error.errno, error.strerror, str(self._path))
         return None
 
-    def sync(self) -> None:
-        os.fsync(self._file)
+    def write_out(self) -> OSError | None:
+        """Write what is pending and make sure of it; return what prevented that."""
+        error = self.flush()
+        try:
+            os.fsync(self._file)
+        except OSError as refused:
+            return error or OSError(refused.errno, refused.strerror, str(self._path))
+        return error
 
     def close(self) -> None:
-        error = self.flush()
-        if error is not None:
+        if (error := self.write_out()) is not None:
             lost = self._pending.count(b"\n")
             print(f"surefoot: {lost} lines of {self._path} are lost: {error}", file=sys.stderr)
-        else:
-            self.sync()
         os.close(self._file)

@@ -11,7 +11,8 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -22,15 +23,16 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
-from surefoot.core.errors import CheckpointError, VersionError
+from surefoot.core.errors import CheckpointError, SaveError, VersionError
 from surefoot.core.state import Piece, State
 from surefoot.store import durable, format
 from surefoot.store.segments import Segments
 
-FORMAT = 1
+FORMAT = 2
 TENSORS, STATE, MANIFEST, PINNED = "tensors.safetensors", "state.json", "manifest.json", "pinned"
 NAME = re.compile(r"step_(\d{12,15})")
-MANIFEST_BYTES = 1 << 20
+SUPERSEDED = 10
+"""How many checkpoints that were set aside are kept."""
 SEAL = "seal"
 
 
@@ -74,7 +76,8 @@ class Manifest(BaseModel):
     best: NonNegativeInt | None
     tensors: Digest
     state: Digest
-    segments: list[str]
+    segments: dict[str, NonNegativeInt]
+    """Names and sizes."""
     machine: dict[str, str | int]
 
 
@@ -110,13 +113,18 @@ class Checkpoints:
 
     def write(self, boundary: Boundary) -> Checkpoint:
         """Write a checkpoint that is there whole, durably, or not at all."""
-        names: list[str] = []
+        segments: dict[str, int] = {}
 
         def keep(piece: Piece) -> str:
-            names.append(self._segments.keep(piece))
-            return names[-1]
+            name, size = self._segments.keep(piece)
+            segments[name] = size
+            return name
 
-        tensors, content = format.encode(boundary.state, keep)
+        path = self.directory / f"step_{boundary.step:012d}"
+        try:
+            tensors, content = format.encode(boundary.state, keep)
+        except ValueError as error:
+            raise SaveError(f"{path} cannot be written: {error}") from None
         manifest = Manifest(
             step=boundary.step,
             exact=boundary.exact,
@@ -125,10 +133,9 @@ class Checkpoints:
             best=boundary.best,
             tensors=_digest(tensors),
             state=_digest(content),
-            segments=sorted(set(names)),
+            segments=segments,
             machine=machine(),
         )
-        path = self.directory / f"step_{boundary.step:012d}"
         files = {TENSORS: tensors, STATE: content, MANIFEST: seal(manifest.model_dump())}
         durable.write_directory(path, files)
         return Checkpoint(path, manifest)
@@ -145,15 +152,30 @@ class Checkpoints:
     def read(self, path: Path) -> tuple[Checkpoint, State]:
         """Read a checkpoint after verifying every file against its manifest."""
         found = describe(path)
-        with _naming(path):
+        with naming(path):
             tensors = _verified(path / TENSORS, found.manifest.tensors)
             content = _verified(path / STATE, found.manifest.state)
-            return found, format.decode(tensors, content, self._segments.fetch)
+            return found, format.decode(tensors, content, self._fetcher(found.manifest))
+
+    def _fetcher(self, manifest: Manifest) -> Callable[[str], Piece]:
+        """Make what fetches the segments that a manifest lists, each once."""
+
+        @cache
+        def fetch(name: str) -> Piece:
+            if name not in manifest.segments:
+                raise CheckpointError(f"state.json names a segment that {MANIFEST} does not")
+            return self._segments.fetch(name, manifest.segments[name])
+
+        return fetch
 
     def remove(self, checkpoint: Checkpoint) -> None:
         """Remove a checkpoint, unless somebody has just pinned it."""
         if not checkpoint.pinned:
-            durable.remove_directory(checkpoint.path)
+            doomed = durable.take_away(checkpoint.path)
+            if (doomed / PINNED).exists():
+                os.rename(doomed, checkpoint.path)
+            else:
+                shutil.rmtree(doomed)
 
     def pin(self, checkpoint: Checkpoint, pinned: bool) -> None:
         """Mark a checkpoint as one that stays, or take the mark away."""
@@ -164,18 +186,24 @@ class Checkpoints:
 
     def supersede(self, path: Path) -> Path:
         """Move a checkpoint out of the way, newest first if there are several."""
-        self.superseded.mkdir(exist_ok=True)
+        durable.make_directory(self.superseded)
         names = [path.name, *(f"{path.name}-{n}" for n in range(2, 10_000))]
         free = next(name for name in names if not (self.superseded / name).exists())
         os.rename(path, self.superseded / free)
+        for directory in (self.superseded, self.directory):
+            durable.sync(directory)
         return self.superseded / free
 
     def tidy(self) -> None:
-        """Remove what interrupted writers left, and segments that no manifest names."""
+        """Remove what interrupted writers left, what was set aside long ago, and segments that no
+        manifest names."""
         durable.sweep(self.directory)
-        kept = [*self.paths(), *self.superseded.glob("step_*")]
-        found = [_try(path) for path in kept]
-        if all(found):  # a manifest that cannot be read may name any
+        aside = sorted(self.superseded.glob("step_*"), key=lambda path: path.stat().st_mtime_ns)
+        for path in aside[:-SUPERSEDED]:
+            shutil.rmtree(path, ignore_errors=True)
+        current = [_try(path) for path in self.paths()]
+        if all(current):  # a manifest that cannot be read may name any
+            found = [*current, *map(_try, aside[-SUPERSEDED:])]
             self._segments.retain({name for one in found if one for name in one.manifest.segments})
 
 
@@ -184,6 +212,7 @@ def machine() -> dict[str, str | int]:
     return {
         **_versions(),
         "cpu": torch.backends.cpu.get_cpu_capability(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "threads": torch.get_num_threads(),
         "compile": "eager",
     }
@@ -205,8 +234,8 @@ def machine_differences(checkpoint: Checkpoint) -> list[str]:
 
 def describe(path: Path) -> Checkpoint:
     """Read a checkpoint's manifest."""
-    with _naming(path):
-        content = _unsealed(durable.read_file(path / MANIFEST, MANIFEST_BYTES))
+    with naming(path):
+        content = _unsealed(durable.read_file(path / MANIFEST, format.JSON_BYTES))
         if content.get("format") != FORMAT:
             version = content.get("format")
             raise VersionError(f"it has format {version!r:.20}; this surefoot reads {FORMAT}")
@@ -230,6 +259,8 @@ def _unsealed(text: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{MANIFEST} is not an object")
     said = content.pop(SEAL, None)
+    if said is None and content.get("format") != FORMAT:
+        return content  # the first format had no seal
     if said != _digest(format.to_json(content)).sha256:
         raise CheckpointError(f"{MANIFEST} is not as written")
     return content
@@ -254,7 +285,7 @@ def _digest(content: bytes) -> Digest:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Put the checkpoint's path in front of what is wrong with it."""
     try:
         yield

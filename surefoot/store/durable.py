@@ -15,6 +15,14 @@ STAGING = ".staging-"
 """What the name of an unfinished or doomed thing begins with; no reader matches it."""
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory, and those above it, that stay after power is lost."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        sync(path.parent)
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Put a file in place, whole or not at all; an older one of that name is replaced."""
     staged = path.with_name(f"{STAGING}{path.name}-{os.getpid()}")
@@ -25,7 +33,7 @@ def write_file(path: Path, content: bytes) -> None:
         with suppress(OSError):
             os.unlink(staged)
         raise
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def write_directory(path: Path, files: Mapping[str, bytes]) -> None:
@@ -36,19 +44,19 @@ def write_directory(path: Path, files: Mapping[str, bytes]) -> None:
         os.mkdir(staged)
         for name, content in files.items():
             _write(staged / name, content)
-        _sync(staged)
+        sync(staged)
         os.rename(staged, path)
     except BaseException:
         shutil.rmtree(staged, ignore_errors=True)
         raise
-    _sync(path.parent)
+    sync(path.parent)
 
 
-def remove_directory(path: Path) -> None:
-    """Remove a directory: first from its name, so that nobody sees half of it."""
+def take_away(path: Path) -> Path:
+    """Take a directory that is to be removed from its name, so that nobody sees half of it."""
     doomed = path.with_name(f"{STAGING}{path.name}-{os.getpid()}-removed")
     os.rename(path, doomed)
-    shutil.rmtree(doomed)
+    return doomed
 
 
 def sweep(directory: Path) -> None:
@@ -95,7 +103,8 @@ def _write(path: Path, content: bytes) -> None:
         os.close(descriptor)
 
 
-def _sync(directory: Path) -> None:
+def sync(directory: Path) -> None:
+    """Make sure of what a directory holds."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

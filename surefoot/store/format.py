@@ -15,14 +15,14 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from surefoot.core.errors import CheckpointError
-from surefoot.core.state import Appended, Piece, State
+from surefoot.core.state import Appended, Piece, Ragged, State
 from surefoot.core.tree import Array
 
-TENSOR_KEY, PIECES_KEY, STATE_KEY = "$tensor", "$pieces", "state"
-"""In the JSON, an object with this one key stands for a tensor, or for data in segments."""
+TENSOR_KEY, RAGGED_KEY, PIECES_KEY, STATE_KEY = "$tensor", "$ragged", "$pieces", "state"
+"""In the JSON, an object with this one key stands for a tensor, for several in one (with their
+lengths in a second), or for data in segments."""
 JSON_BYTES, JSON_ENTRIES = 4 << 20, 50_000
 """The most that one JSON text may hold. An entry takes some 100 bytes once it is read."""
-TENSOR_BYTES = 1 << 40
 
 
 def encode(state: State, keep: Callable[[Piece], str]) -> tuple[bytes, bytes]:
@@ -34,7 +34,10 @@ def encode(state: State, keep: Callable[[Piece], str]) -> tuple[bytes, bytes]:
 
 def decode(tensors: bytes, content: bytes, fetch: Callable[[str], Piece]) -> State:
     """Return the state that `encode` was given."""
-    state = _join(from_json(content, "state.json"), _unpack(tensors)[0], fetch)
+    try:
+        state = _join(from_json(content, "state.json"), _unpack(tensors)[0], fetch)
+    except RecursionError:
+        raise CheckpointError("state.json is nested too deeply") from None
     if not isinstance(state, dict):
         raise CheckpointError("state.json is not an object")
     return state
@@ -59,7 +62,13 @@ def decode_piece(content: bytes) -> Piece:
 
 def _pack(tensors: Mapping[str, Array], said: dict[str, str] | None = None) -> bytes:
     dense = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in tensors.items()}
-    return save(dense, said)
+    try:
+        content = save(dense, said)
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise ValueError(f"a state holds arrays of numbers alone: {error}") from None
+    header = content[8 : 8 + int.from_bytes(content[:8], "little")]
+    _require_readable(header, "arrays")
+    return content
 
 
 def _unpack(content: bytes) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -82,12 +91,17 @@ def to_json(content: Any) -> bytes:
         text = json.dumps(content, allow_nan=False).encode("ascii")
     except (TypeError, ValueError) as error:
         raise ValueError(f"a state holds arrays and finite JSON values alone: {error}") from None
+    _require_readable(text, "values")
+    return text
+
+
+def _require_readable(text: bytes, what: str) -> None:
+    """Refuse to write what `from_json` would refuse to read."""
     if len(text) > JSON_BYTES or _entries(text) > JSON_ENTRIES:
         raise ValueError(
-            f"a state has {_entries(text):,} JSON entries in {len(text):,} bytes, more than "
-            f"{JSON_ENTRIES:,} in {JSON_BYTES:,}; keep many numbers in arrays, not lists"
+            f"a state has too many {what}: {_entries(text):,} entries in {len(text):,} bytes of "
+            f"JSON, where {JSON_ENTRIES:,} in {JSON_BYTES:,} are the most; use few large arrays"
         )
-    return text
 
 
 def from_json(text: bytes, what: str) -> Any:
@@ -123,7 +137,7 @@ def _refuse(constant: str) -> Any:
 def _split(tree: Any, path: str, tensors: dict[str, Array], keep: Callable[[Piece], str]) -> Any:
     """Move arrays out of a state tree into `tensors`, leaving their names."""
     if isinstance(tree, dict):
-        if tree.keys() in ({TENSOR_KEY}, {PIECES_KEY}):
+        if tree.keys() in ({TENSOR_KEY}, {RAGGED_KEY}, {PIECES_KEY}):
             raise ValueError(f"a state may not have the key {next(iter(tree))} alone")
         return {k: _split(v, f"{path}/{_quoted(k)}", tensors, keep) for k, v in tree.items()}
     if isinstance(tree, list | tuple):
@@ -131,6 +145,11 @@ def _split(tree: Any, path: str, tensors: dict[str, Array], keep: Callable[[Piec
     if isinstance(tree, np.ndarray):
         tensors[path[1:]] = tree
         return {TENSOR_KEY: path[1:]}
+    if isinstance(tree, Ragged):
+        name = path[1:]
+        tensors[f"{name}/parts"] = np.concatenate(tree.parts)
+        tensors[f"{name}/lengths"] = np.array([len(part) for part in tree.parts], np.int64)
+        return {RAGGED_KEY: name}
     if isinstance(tree, Appended):
         return {PIECES_KEY: [keep(piece) for piece in tree.pieces]}
     return tree.item() if isinstance(tree, np.generic) else tree
@@ -142,16 +161,26 @@ def _join(content: Any, tensors: Mapping[str, Array], fetch: Callable[[str], Pie
     if not isinstance(content, dict):
         return content
     if content.keys() == {TENSOR_KEY}:
-        name = content[TENSOR_KEY]
-        if not isinstance(name, str) or name not in tensors:
-            raise CheckpointError(f"state.json names a tensor that is not there: {name!r:.100}")
-        return tensors[name]
+        return _named(content[TENSOR_KEY], "", tensors)
+    if content.keys() == {RAGGED_KEY}:
+        parts, lengths = (
+            _named(content[RAGGED_KEY], end, tensors) for end in ("/parts", "/lengths")
+        )
+        if lengths.dtype != np.int64 or (lengths < 0).any() or lengths.sum() != len(parts):
+            raise CheckpointError("state.json names arrays whose lengths do not add up")
+        return Ragged(np.split(parts, lengths.cumsum()[:-1]))
     if content.keys() == {PIECES_KEY}:
         names = content[PIECES_KEY]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise CheckpointError("state.json names segments that are no names")
         return Appended([fetch(name) for name in names])
     return {key: _join(value, tensors, fetch) for key, value in content.items()}
+
+
+def _named(name: Any, end: str, tensors: Mapping[str, Array]) -> Array:
+    if not isinstance(name, str) or name + end not in tensors:
+        raise CheckpointError(f"state.json names a tensor that is not there: {name!r:.100}")
+    return tensors[name + end]
 
 
 def _no_piece(piece: Piece) -> str:

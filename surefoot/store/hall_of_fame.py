@@ -11,14 +11,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, TypeAdapter, ValidationError
 
 from surefoot.config import Config
 from surefoot.core.errors import RunError
+from surefoot.core.state import State
 from surefoot.policy.files import actor_file, critic_file
 from surefoot.store import durable
 from surefoot.store.checkpoint import Boundary, Checkpoints
@@ -32,7 +32,7 @@ class Entry(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    run: str
+    run: Annotated[str, Field(pattern=r"^[0-9a-z]{1,64}$")]
     step: NonNegativeInt
     score: float
     by: Literal["evaluation", "return"]
@@ -41,6 +41,11 @@ class Entry(BaseModel):
     seed: NonNegativeInt
     path: str
     """Where the run was."""
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Order a run's own models: an evaluation counts more than a recent return."""
+        return self.by == "evaluation", self.score
 
     @property
     def directory(self) -> str:
@@ -66,18 +71,18 @@ class HallOfFame:
         except ValidationError as error:
             raise RunError(f"{self.directory / ENTRIES} cannot be used: {error}") from None
 
-    def offer(self, entry: Entry, config: Config, boundary: Boundary) -> bool:
+    def offer(self, entry: Entry, config: Config, model: State) -> bool:
         """Take a model in if it is among the best; say whether it was."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        durable.make_directory(self.directory)
         with self._lock():
             before = self.entries()
-            mine = [old for old in before if old.run == entry.run and old.score >= entry.score]
+            mine = [old for old in before if old.run == entry.run and old.rank >= entry.rank]
             others = [old for old in before if old.run != entry.run]
             ranked = sorted([*others, *(mine or [entry])], key=lambda e: e.score, reverse=True)
             kept = ranked[: self._size]
             if entry not in kept:
                 return False
-            self._place(entry, config, boundary)
+            self._place(entry, config, model)
             durable.write_file(self.directory / ENTRIES, Entries.dump_json(kept, indent=1))
             named = {entry.directory for entry in kept}
             for path in self.directory.iterdir():
@@ -85,7 +90,7 @@ class HallOfFame:
                     shutil.rmtree(path, ignore_errors=True)
             return True
 
-    def _place(self, entry: Entry, config: Config, boundary: Boundary) -> None:
+    def _place(self, entry: Entry, config: Config, model: State) -> None:
         """Put the model there as a run of its own, with one checkpoint that holds the policy."""
         target = self.directory / entry.directory
         if target.exists():
@@ -93,9 +98,9 @@ class HallOfFame:
         staged = self.directory / f"{durable.STAGING}{entry.directory}"
         shutil.rmtree(staged, ignore_errors=True)
         (staged / "checkpoints").mkdir(parents=True)
-        policy = boundary.state["learner"]["policy"]
-        model = {"spec": boundary.state["spec"], "learner": {"policy": policy}}
-        Checkpoints(staged).write(replace(boundary, state=model, exact=False, best=boundary.step))
+        policy = model["learner"]["policy"]
+        state = {"spec": model["spec"], "learner": {"policy": policy}}
+        Checkpoints(staged).write(Boundary(entry.step, state, exact=False, score=entry.score))
         files = {
             "actor.pth": actor_file(policy),
             "critic.pth": critic_file(policy),
@@ -105,6 +110,7 @@ class HallOfFame:
         for name, content in files.items():
             durable.write_file(staged / name, content)
         os.rename(staged, target)
+        durable.sync(self.directory)
 
     @contextmanager
     def _lock(self) -> Iterator[None]:

@@ -16,29 +16,30 @@ class Models:
 
     def __init__(self, directory: Path, count: int) -> None:
         self._directory, self._count = directory, count
-        self._best: Boundary | None = None
+        self._due: dict[str, Boundary] = {}
 
     def offer(self, boundary: Boundary, before: Progress, progress: Progress) -> None:
-        """Write the policy if its moment has come; remember it if its recent return is best."""
+        """Remember the policy if its moment has come, or if its recent return is the best."""
         for i in range(1, self._count + 1):
             mark = i * progress.total_steps / (self._count + 1)
             if before.steps < mark <= progress.steps:
-                self._write(f"pi_ckpt{i}", actor_file(_policy(boundary)))
+                self._due[f"pi_ckpt{i}"] = boundary
         if boundary.best_return == boundary.step:
-            self._best = boundary
+            self._due["best_return_pi_ckpt"] = boundary
 
     def save(self) -> None:
-        """Write the policy of the best recent return if it is new."""
-        if self._best is not None:
-            self._write("best_return_pi_ckpt", actor_file(_policy(self._best)))
-            self._best = None
+        """Write what is remembered."""
+        for name, boundary in list(self._due.items()):
+            self._write(name, actor_file(_policy(boundary)))
+            del self._due[name]
 
     def finish(self, boundary: Boundary) -> None:
+        """Write what a run ends with."""
         self._write("final_actor", actor_file(_policy(boundary)))
         self._write("final_critic", critic_file(_policy(boundary)))
 
     def _write(self, name: str, content: bytes) -> None:
-        self._directory.mkdir(exist_ok=True)
+        durable.make_directory(self._directory)
         durable.write_file(self._directory / f"{name}.pth", content)
 
 

@@ -21,17 +21,15 @@ class Keeper:
         if boundary.best == boundary.step:
             self._best = boundary
 
-    def save(self, boundary: Boundary) -> Boundary | None:
-        """Write the best state and this one, unless they are on disk; then tidy up. Return the
-        best if it is new."""
+    def save(self, boundary: Boundary) -> None:
+        """Write the best state and this one, unless they are on disk; then tidy up."""
         steps = {checkpoint.step for checkpoint in self._checkpoints.listed()}
         for kept in (self._best, boundary):
             if kept is not None and kept.step not in steps:
                 self._checkpoints.write(kept)
                 steps.add(kept.step)
-        best, self._best = self._best, None
+        self._best = None
         self._prune()
-        return best
 
     def _prune(self) -> None:
         there = self._checkpoints.listed()

@@ -27,22 +27,18 @@ class Saver:
         commit: Callable[[], None],
         models: Models,
         keeper: Keeper,
-        enter: Callable[[Boundary], None],
+        enter: Callable[[], None],
         trouble: Trouble,
         tell: Callable[[Mapping[str, Any]], None],
     ) -> None:
         self._commit, self._models, self._keeper = commit, models, keeper
         self._enter, self._trouble, self._tell = enter, trouble, tell
-        self._best: Boundary | None = None
         self._entered = time.monotonic()
 
     def offer(self, boundary: Boundary, before: Progress, progress: Progress) -> None:
         """Look at a boundary: it may be the best, or its policy may be asked for."""
         self._keeper.offer(boundary)
-        try:
-            self._models.offer(boundary, before, progress)
-        except OSError as error:
-            self._trouble(error)
+        self._models.offer(boundary, before, progress)
 
     def save(self, boundary: Boundary) -> None:
         """Save a boundary, and the best one before it, on the way."""
@@ -70,18 +66,18 @@ class Saver:
         try:
             self._commit()
             self._models.save()
-            self._best = self._keeper.save(boundary) or self._best
+            self._keeper.save(boundary)
         except OSError as error:
             self._trouble(error)
             return
         seconds = round(time.perf_counter() - begun, 4)
-        self._tell({"event": "save", "step": boundary.step, "seconds": seconds})
+        facts = {"step": boundary.step, "exact": boundary.exact, "seconds": seconds}
+        self._tell({"event": "save", **facts})
 
     def _enter_best(self) -> None:
-        """Offer the best to the hall of fame, if it is new."""
-        best, self._best, self._entered = self._best, None, time.monotonic()
-        if best is not None:
-            try:
-                self._enter(best)
-            except (OSError, SurefootError) as error:
-                self._tell({"event": "hall-of-fame-error", "message": f"hall of fame: {error}"})
+        """Offer the best that is on disk to the hall of fame."""
+        self._entered = time.monotonic()
+        try:
+            self._enter()
+        except (OSError, SurefootError, ValueError) as error:
+            self._tell({"event": "hall-of-fame-error", "message": f"hall of fame: {error}"})

@@ -20,33 +20,35 @@ class Segments:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._names: WeakKeyDictionary[Piece, str] = WeakKeyDictionary()
+        self._names: WeakKeyDictionary[Piece, tuple[str, int]] = WeakKeyDictionary()
 
-    def keep(self, piece: Piece) -> str:
-        """Write a piece unless it is there already; return its name."""
-        name = self._names.get(piece)
-        if name is None or not self._path(name).is_file():
+    def keep(self, piece: Piece) -> tuple[str, int]:
+        """Write a piece unless it is there already; return its name and size."""
+        known = self._names.get(piece)
+        if known is None or not self._path(known[0]).is_file():
             content = format.encode_piece(piece)
-            name = hashlib.sha256(content).hexdigest()
-            self._directory.mkdir(exist_ok=True)
-            if not self._path(name).is_file():
-                durable.write_file(self._path(name), content)
-            self._names[piece] = name
-        return name
+            known = hashlib.sha256(content).hexdigest(), len(content)
+            durable.make_directory(self._directory)
+            path = self._path(known[0])
+            if not path.is_file() or path.read_bytes() != content:  # it may be damaged
+                durable.write_file(path, content)
+            self._names[piece] = known
+        return known
 
-    def fetch(self, name: str) -> Piece:
+    def fetch(self, name: str, size: int) -> Piece:
         """Read a piece, whose name is its hash."""
         if not NAME.fullmatch(name):
             raise CheckpointError(f"{name!r:.100} is no name of a segment")
-        content = durable.read_file(self._path(name), format.TENSOR_BYTES)
+        content = durable.read_file(self._path(name), size)
         if hashlib.sha256(content).hexdigest() != name:
             raise CheckpointError(f"segment {name[:12]}… is not as written")
         piece = format.decode_piece(content)
-        self._names[piece] = name
+        self._names[piece] = name, len(content)
         return piece
 
     def retain(self, names: Set[str]) -> None:
-        """Delete every segment that nothing names any more."""
+        """Delete every segment that nothing names any more, and what writers left unfinished."""
+        durable.sweep(self._directory)
         for path in self._directory.glob("*.safetensors"):
             if path.stem not in names:
                 path.unlink(missing_ok=True)

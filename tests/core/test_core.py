@@ -29,11 +29,11 @@ def test_addresses_are_part_of_a_runs_identity() -> None:
     assert seeding.integer(7, Purpose.WEIGHTS) == 3618983171
 
 
-def test_progress_counts_what_was_due_between_two_moments() -> None:
-    before, after = Progress(100, steps=25), Progress(100, steps=50)
-    assert after.due(50, before)
-    assert after.due(20, before)
-    assert not after.due(60, before)
+def test_progress_knows_how_much_is_spent_and_is_made_of_counts_alone() -> None:
+    assert Progress.of(vars(Progress(100, steps=25))) == Progress(100, steps=25)
+    for wrong in (-1, 2.0, "5", None, True, 2**70):
+        with pytest.raises(ValueError, match="steps is no count"):
+            Progress.of({"total_steps": 100, "steps": wrong})
     assert Progress(100, steps=120).fraction == 1.0
     assert Progress(100, steps=100).done
 
@@ -79,7 +79,9 @@ def test_specs_name_the_spaces_that_differ() -> None:
     box = Box(np.zeros(2), np.ones(2), "float32")
     one, other = Spec({"a": box}, Discrete(2), 1), Spec({"a": box}, Discrete(3), 8)
     assert differences(one, one) == []
-    assert differences(one, other) == ["action: Discrete(2) here, Discrete(3) there"]
+    assert differences(one, other) == [
+        "action is Discrete(2) in the checkpoint, Discrete(3) in the environment"
+    ]
 
 
 def test_trees_map_and_index_at_every_leaf() -> None:

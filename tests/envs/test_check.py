@@ -149,5 +149,5 @@ def test_spaces_that_no_policy_takes_are_an_error() -> None:
 
 def test_a_vector_environment_is_examined_too() -> None:
     levels = found(lambda: SyncVectorEnv([Counter, Counter]))
-    assert "vector environments" in levels["note"]
+    assert "a vector environment without" in levels["note"]
     assert "error" not in levels

@@ -1,14 +1,15 @@
 """The checkpoint format, and what is noticed when it is broken."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from surefoot.core.errors import CheckpointError, VersionError
-from surefoot.core.state import Appended, Piece, State, differences
+from surefoot.core.errors import CheckpointError, SaveError, VersionError
+from surefoot.core.state import Appended, Piece, Ragged, State, differences
 from surefoot.store import checkpoint, durable
 from surefoot.store.checkpoint import Boundary, Checkpoints
 
@@ -61,7 +62,7 @@ def test_the_comparison_of_states_sees_every_kind_of_difference() -> None:
 def test_the_manifest_says_what_exactness_depends_on(tmp_path: Path) -> None:
     written = store(tmp_path).write(at(1))
     manifest = json.loads((written.path / "manifest.json").read_text())
-    assert manifest["format"] == 1
+    assert manifest["format"] == 2
     names = {"torch", "numpy", "gymnasium", "surefoot", "cpu", "threads", "compile", "python"}
     assert names <= set(manifest["machine"])
     assert checkpoint.machine_differences(written) == []
@@ -87,7 +88,7 @@ def test_another_format_version_is_named_and_is_no_damage(tmp_path: Path) -> Non
     manifest = json.loads((written.path / "manifest.json").read_text())
     del manifest["seal"]
     (written.path / "manifest.json").write_bytes(checkpoint.seal({**manifest, "format": 99}))
-    with pytest.raises(VersionError, match="has format 99; this surefoot reads 1"):
+    with pytest.raises(VersionError, match="has format 99; this surefoot reads 2"):
         kept.read(written.path)
 
 
@@ -112,9 +113,69 @@ def test_a_name_is_never_written_twice(tmp_path: Path) -> None:
 
 
 def test_what_json_cannot_hold_is_refused_when_it_is_written(tmp_path: Path) -> None:
-    for state in ({"a": float("nan")}, {"a": object()}, {"a": list(range(60_000))}):
-        with pytest.raises(ValueError, match="state"):
+    many = {str(k): np.zeros(1) for k in range(10_000)}
+    states: list[State] = [
+        *({"a": float("nan")}, {"a": object()}, {"a": list(range(60_000))}, many),
+        *({"a": np.array(["x"])}, {"a": np.array([object()])}, {"a": np.array([1j])}),
+    ]
+    for state in states:
+        with pytest.raises(SaveError, match=r"step_000000000001 cannot be written: a state"):
             store(tmp_path).write(at(1, state))
+
+
+def test_arrays_of_differing_lengths_are_kept_as_one(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    parts = [np.arange(6.0).reshape(3, 2), np.zeros((0, 2)), np.ones((1, 2))] * 4096
+    state: State = {"log": Ragged(parts), "one": Ragged([np.arange(3)])}
+    assert differences(kept.read(kept.write(at(1, state)).path)[1], state) == []
+    assert differences({"x": Ragged(parts[:2])}, {"x": Ragged(parts[1:3])})
+
+
+def test_a_damaged_segment_is_written_again(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    kept.write(at(1, {"log": Appended([Piece({"x": np.ones(2)})])}))
+    (file,) = (tmp_path / "segments").iterdir()
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(CheckpointError, match=r"segment .* is not as written"):
+        kept.read(kept.listed()[0].path)
+    again = store(tmp_path).write(at(2, {"log": Appended([Piece({"x": np.ones(2)})])}))
+    assert kept.read(again.path)
+
+
+def test_only_so_many_that_were_set_aside_stay(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    for step in range(1, 15):
+        written = kept.write(at(step, {"log": Appended([Piece({"x": np.full(2, step)})])}))
+        os.utime(kept.supersede(written.path), (step, step))
+    (kept.superseded / "step_000000000014" / "manifest.json").write_text("{")
+    os.utime(kept.superseded / "step_000000000014", (14, 14))
+    kept.tidy()
+    names = sorted(path.name for path in kept.superseded.iterdir())
+    assert names == [f"step_{step:012d}" for step in range(5, 15)]
+    assert len(list((tmp_path / "segments").iterdir())) == 9  # one manifest cannot be read
+
+
+def test_a_checkpoint_pinned_at_the_last_moment_stays(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    written = kept.write(at(5))
+    rename = os.rename
+
+    def pinning(source: Any, target: Any) -> None:
+        (Path(source) / "pinned").touch()
+        rename(source, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "rename", pinning)
+        kept.remove(written)
+    assert [c.step for c in kept.listed()] == [5]
+
+
+def test_the_first_format_is_another_version_not_damage(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    written = kept.write(at(1))
+    (written.path / "manifest.json").write_text('{"format": 1, "step": 1, "score": null}')
+    with pytest.raises(VersionError, match="has format 1; this surefoot reads 2"):
+        kept.read(written.path)
 
 
 def test_data_that_grows_is_written_once_and_goes_with_the_last_that_names_it(

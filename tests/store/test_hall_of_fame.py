@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -12,18 +13,16 @@ import surefoot
 from surefoot.config import Config
 from surefoot.core.errors import RunError
 from surefoot.core.spec import Box, Discrete, Spec
+from surefoot.core.state import State
 from surefoot.learn.build import build_learner
 from surefoot.run import Run, champion, summaries
-from surefoot.store.checkpoint import Boundary
 from surefoot.store.hall_of_fame import Entry, HallOfFame
 
 SPEC = Spec(Box(-np.ones(2), np.ones(2), "float32"), Discrete(2), 1)
 
 
-def model(step: int = 10) -> Boundary:
-    learner = build_learner(Config(), SPEC)
-    state = {"spec": SPEC.state(), "learner": learner.state()}
-    return Boundary(step, state, True, score=1.0)
+def model() -> State:
+    return {"spec": SPEC.state(), "learner": build_learner(Config(), SPEC).state()}
 
 
 def entry(run: str, score: float, step: int = 10, **changed: Any) -> Entry:
@@ -45,8 +44,8 @@ def test_the_best_are_kept_in_order_one_per_run(tmp_path: Path) -> None:
     taken = [hall.offer(entry(n, s), Config(env="E"), boundary) for n, s in scores.items()]
     assert taken == [True, True, True, False, True]
     assert ranks(tmp_path) == [("b", 10, 5.0), ("e", 10, 4.0), ("c", 10, 3.0)]
-    assert hall.offer(entry("c", 6.0, step=20), Config(env="E"), model(20))
-    assert not hall.offer(entry("c", 2.0, step=30), Config(env="E"), model(30))
+    assert hall.offer(entry("c", 6.0, step=20), Config(env="E"), boundary)
+    assert not hall.offer(entry("c", 2.0, step=30), Config(env="E"), boundary)
     assert ranks(tmp_path) == [("c", 20, 6.0), ("b", 10, 5.0), ("e", 10, 4.0)]
     kept = {path.name for path in hall.directory.iterdir() if path.is_dir()}
     assert kept == {"c-20", "b-10", "e-10"}
@@ -117,6 +116,30 @@ def test_a_hall_of_fame_that_cannot_be_used_does_not_stop_a_run(tmp_path: Path) 
     run = surefoot.train("CartPole-v1", out=tmp_path / "b", **SMALL)
     assert run.condition == "finished"
     assert any("hall of fame" in e.get("message", "") for e in run.journal())
+
+
+def test_a_runs_evaluation_counts_more_than_its_return(tmp_path: Path) -> None:
+    hall, state = HallOfFame(tmp_path, "problem", 3), model()
+    hall.offer(entry("a", 500.0), Config(env="E"), state)
+    assert hall.offer(entry("a", 480.0, step=20, by="evaluation"), Config(env="E"), state)
+    assert ranks(tmp_path) == [("a", 20, 480.0)]
+
+
+def test_functions_without_a_name_are_not_compared(tmp_path: Path) -> None:
+    surefoot.train(lambda: gymnasium.make("CartPole-v1"), out=tmp_path / "a", **SMALL)
+    assert not (tmp_path / "hall_of_fame").exists()
+
+
+def test_a_run_killed_before_it_could_offer_its_best_does_so_when_resumed(tmp_path: Path) -> None:
+    run = surefoot.train("CartPole-v1", out=tmp_path / "a", **SMALL)
+    shutil.rmtree(tmp_path / "hall_of_fame")
+    lines = (run.path / "journal.jsonl").read_text().splitlines(keepends=True)
+    (run.path / "journal.jsonl").write_text("".join(lines[:-1]))  # it could not say "finish"
+    (run.path / "models" / "final_actor.pth").unlink()
+    surefoot.resume(run.path)
+    assert len(HallOfFame(tmp_path, run.identity["problem"], 5).entries()) == 1
+    assert (run.path / "models" / "final_actor.pth").exists()
+    assert run.condition == "finished"
 
 
 def test_no_hall_is_made_when_none_is_wanted(tmp_path: Path) -> None:

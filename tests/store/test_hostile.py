@@ -7,14 +7,18 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import surefoot
 from surefoot.config import Config
 from surefoot.core.errors import CheckpointError, SurefootError
-from surefoot.core.state import differences
+from surefoot.core.spec import Spec
+from surefoot.core.state import Appended, Piece, differences
 from surefoot.envs.make import factory
 from surefoot.run import Run
+from surefoot.store import format
+from surefoot.store.checkpoint import Boundary, Checkpoints
 from surefoot.train import prepared
 from surefoot.training import Training
 from tests import mutations
@@ -44,8 +48,8 @@ def training(run: Run) -> Iterator[Training]:
 
 def load(run: Run, path: Path, training: Training) -> None:
     """All that resume and eval do with what is in a checkpoint."""
-    _, state = run.store.read(path)
-    training.restore(state)
+    found, state = run.store.read(path)
+    training.restore(found.step, state)
     training.restore_environments(state)
     Config.from_yaml(run.config.to_yaml())
 
@@ -94,3 +98,34 @@ def test_a_policy_of_a_checkpoint_with_giant_spaces_is_not_built(run: Run, tmp_p
     mutations.reseal(path)
     with pytest.raises(CheckpointError, match="larger than its networks"):
         Run.open(copied).load("last")
+
+
+def test_spaces_that_no_environment_has_are_refused() -> None:
+    big = np.array([2 * 10**7, -2 * 10**7, 2])
+    for odd in (
+        {"kind": "MultiDiscrete", "bins": big, "start": np.zeros(3, np.int64)},
+        {"kind": "Discrete", "n": -1, "start": 0},
+        {"kind": "Discrete", "n": 2.0, "start": 0},
+        {"kind": "Box", "low": np.zeros(2), "high": np.zeros(3), "dtype": "float64"},
+        {"kind": "Box", "low": np.zeros(2), "high": np.zeros(2), "dtype": "int8"},
+    ):
+        with pytest.raises(ValueError, match="is not sound"):
+            Spec.from_state({"observation": odd, "action": odd, "rows": 1})
+
+
+def test_a_segment_that_is_named_often_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    kept, piece = Checkpoints(tmp_path), Piece({"x": np.zeros(1 << 18)})
+    log = {"log": Appended([piece] * 300)}
+    path = kept.write(Boundary(1, log, True, None)).path
+    tracemalloc.start()
+    state = kept.read(path)[1]
+    assert tracemalloc.get_traced_memory()[1] < 10 * (1 << 21)
+    tracemalloc.stop()
+    assert len(state["log"].pieces) == 300
+
+
+def test_deep_nesting_is_refused(tmp_path: Path) -> None:
+    text = b'{"a":' * 600 + b"1" + b"}" * 600
+    with pytest.raises(CheckpointError, match=r"nested too deeply|not JSON"):
+        format.decode(format.encode({}, str)[0], text, Piece)  # type: ignore[arg-type]
