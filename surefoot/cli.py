@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, NoReturn
 
 from surefoot.core import signals
@@ -34,7 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(2)
     sys.path.insert(0, "")  # package.module:factory may lie in the working directory
     with signals.leaving():
-        sys.exit(_guarded(COMMANDS[words[0]], words[1:]))
+        code = _guarded(COMMANDS[words[0]], words[1:])
+    if code > 128:
+        signals.ignore()  # an impatient third Ctrl-C
+    sys.exit(code)
 
 
 def overview() -> str:
@@ -69,7 +73,7 @@ def resume(words: list[str]) -> int:
     if len(run.journal()) == before:
         steps = 2 * run.config.total_steps
         print("It was finished before. To extend it:")
-        print(f"  surefoot resume {run.path} --total-steps {steps}")
+        print(f"  surefoot resume {quote(str(run.path))} --total-steps {steps}")
     return code
 
 
@@ -105,10 +109,12 @@ def verify_resume(words: list[str]) -> int:
     config, _ = settle(options, words)
     from surefoot.verify import verify
 
-    found = verify(config, options.steps, print)
-    for difference in found[:20]:
+    found, cause = verify(config, options.steps, print)
+    for difference in found[:5]:
         print(f"  {difference}")
-    print("not exact" if found else "exact: weights, optimizer, counters and metrics are the same")
+    if len(found) > 5:
+        print(f"  … and {len(found) - 5:,} more differences")
+    print(f"not exact: {cause}" if found else "exact: weights, optimizer, counters, metrics")
     return 1 if found else 0
 
 
@@ -138,10 +144,11 @@ def best(words: list[str]) -> int:
                 given = ", ".join(f"{key}={value}" for key, value in entry.env_args.items())
                 env = f"{entry.env} ({given})" if given else entry.env
                 score = f"{entry.score:.2f}"
-                where = [str(entry.seed), f"{entry.step:,}", entry.path]
-                table.append([env, score, entry.by, *where])
+                place = [str(entry.seed), f"{entry.step:,}", entry.path]
+                table.append([env, score, entry.by, *place])
     if len(table) == 1:
-        print(f"no models of {options.env or 'any environment'} in {options.runs}/hall_of_fame")
+        where = options.runs / "hall_of_fame"
+        print(f"no models of {options.env or 'any environment'} in {where}; --runs names another")
         return 1
     _print_table(table, (str.ljust, str.rjust, str.ljust, str.rjust, str.rjust, str.ljust))
     return 0
@@ -157,6 +164,8 @@ def evaluate(words: list[str]) -> int:
     from surefoot.run import Run, champion
 
     path = options.run or champion(options.runs, options.best or "", options.env_args)
+    if options.best and not options.json_:
+        print(f"champion of {options.best}: {path}")
     result = Run.open(path, options.env).evaluate(
         episodes=options.episodes,
         checkpoint=options.checkpoint,
@@ -252,22 +261,42 @@ def _finished(work: Callable[[], Run]) -> int:
         run = work()
     except Interrupted as stopped:
         name = signal.Signals(stopped.signal).name
-        print(f"Stopped by {name}. To go on exactly:\n  surefoot resume {stopped.run.path}")
+        print(f"Stopped by {name}. To go on:\n  surefoot resume {quote(str(stopped.run.path))}")
+        _explain_repetition(stopped.run)
         return 128 + stopped.signal
     row = run.summary()
     best = "" if row["best_return"] is None else f", best return {row['best_return']:.2f}"
     print(f"Ended after {row['steps']:,} steps ({run.ending}){best}.")
-    print(f"The run is in {run.path}. Next:\n  surefoot eval {run.path}")
+    path = quote(str(run.path))
+    print(f"The run is in {path}. Next:\n  surefoot eval {path}")
     if run.condition != "finished":
-        print(f"  surefoot resume {run.path}")
+        print(f"  surefoot resume {path}")
+        _explain_repetition(run)
     return 0
 
 
+def _explain_repetition(run: Run) -> None:
+    """Say where a run would go on from, if that is not where it stopped."""
+    there = run.checkpoints
+    if there and not there[-1].manifest.exact:
+        step = max((c.step for c in there if c.manifest.exact), default=0)
+        print(
+            f"It goes on from the checkpoint of step {step:,} and repeats what came after; "
+            f"--allow-inexact\ngoes on from step {there[-1].step:,} with new episodes. "
+            f"More checkpoints: --checkpoint-every."
+        )
+
+
 def _print_table(table: list[list[str]], sides: Sequence[Callable[[str, int], str]]) -> None:
+    table = [[_printable(cell) for cell in line] for line in table]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         cells = (side(cell, width) for side, cell, width in zip(sides, line, widths, strict=True))
         print("  ".join(cells).rstrip())
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _guarded(command: Callable[[list[str]], int], words: list[str]) -> int:

@@ -279,10 +279,10 @@ class Config(Model):
     500,000 steps."""
     keep: PositiveInt = 3
     """How many of the last checkpoints stay, besides the best and those pinned."""
-    restore: Literal["auto", "snapshot", "replay", "rebuild", "fresh"] = "auto"
-    """How environments come back after a restart: by their own get_state and set_state, by playing
-    their episode again, the same in an object built anew for every episode, or not at all, with
-    episodes cut at every checkpoint; auto finds out by a short probe."""
+    restore: Literal["auto", "snapshot", "replay", "rebuild", "fresh", "inexact"] = "auto"
+    """How environments come back after a restart: by their own get_state and set_state; by playing
+    their episode again; the same in an object built anew for every episode; by cutting episodes at
+    every checkpoint; or not at all. auto finds out by a short probe."""
     on_save_error: Literal["stop", "continue"] = "stop"
     """What to do when a checkpoint cannot be written: stop, or go on and try again at the next."""
     evaluate_every: Interval | None = None

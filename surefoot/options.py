@@ -61,16 +61,16 @@ class ResumeOptions(Model):
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""
-    checkpoint: NonNegativeInt | None = None
-    """Go back to the checkpoint of this step and set aside what came after; none: the newest."""
+    checkpoint: str | None = None
+    """Go back to this step, or to best, and set aside what came after; none: the newest."""
     total_steps: PositiveInt | None = None
     """New budget, larger than the steps so far; schedules follow it. none: as it was."""
     max_hours: PositiveFloat | None = None
     """Stop after this many hours from now; none: as the run was started."""
     stop_at: float | None = None
-    """Finish once the recent return reaches this; none: as the run was started."""
+    """Finish once the recent return reaches this, this time; none: as the run was started."""
     allow_inexact: bool = False
-    """Where an environment does not come back as it was, begin new episodes instead of refusing."""
+    """Go on from the last that was saved; begin new episodes where old ones do not come back."""
     env: str | None = None
     """The environment, for runs whose own was a function that cannot be imported."""
 
@@ -78,7 +78,7 @@ class ResumeOptions(Model):
 class ForkOptions(Config):
     """Start a new run from a checkpoint of another one, with other settings."""
 
-    run: Annotated[Positional[Path], arg(metavar="RUN")] = Path()
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory of the parent."""
     env: str = ""
     """The environment, if another one or a function that cannot be imported."""
@@ -93,8 +93,8 @@ class PinOptions(Model):
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""
-    step: Annotated[Positional[int], arg(metavar="STEP")]
-    """Step of the checkpoint."""
+    step: Annotated[Positional[str], arg(metavar="STEP")]
+    """Step of the checkpoint, or best, or last."""
     remove: bool = False
     """Take the pin away."""
 
@@ -144,7 +144,7 @@ class EvalOptions(Model):
     episodes: PositiveInt = 20
     """How many whole episodes to play."""
     checkpoint: str = "best"
-    """best (by recent return; the last where there is none), last, or a step."""
+    """best (by evaluation if there is one, else by recent return), last, or a step."""
     stochastic: bool = False
     """Sample actions instead of taking the most probable one."""
     seed: NonNegativeInt | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from surefoot.collect.build import find_way
-from surefoot.config import Config, build
+from surefoot.config import Config, PolicyConfig, build
 from surefoot.core.best import Best
 from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import CheckpointError, ConfigError, InexactError, RunError
@@ -30,7 +30,7 @@ episodes."""
 def resume(
     path: str | Path,
     env: str | Callable[..., Any] | None = None,
-    checkpoint: int | None = None,
+    checkpoint: str | int | None = None,
     total_steps: int | None = None,
     max_hours: float | None = None,
     stop_at: float | None = None,
@@ -39,12 +39,13 @@ def resume(
     """Go on with an interrupted run as if nothing had happened, or extend a finished one.
 
     `env` is its environment where that is a function nobody can import. `checkpoint` is the step
-    to go back to; all that came after it is set aside. `max_hours` counts from now, and `stop_at`
-    is for this time only.
+    to go back to, or `best`; all that came after it is set aside. `max_hours` counts from now, and
+    `stop_at` is for this time only. `allow_inexact` goes on from the very last that was saved,
+    with new episodes where the old ones cannot be gone on with.
     """
     run = Run.open(path, env)
     with run.lock():
-        found = _found(run, checkpoint)
+        found = _found(run, checkpoint, allow_inexact)
         config = _extended(run.config, found, total_steps)
         if _complete(run, config, found, stop_at):
             return run
@@ -76,10 +77,12 @@ def fork(
     Counters and curves go on from the checkpoint's step. The best is the fork's own.
     """
     parent = Run.open(path, env)
-    found, state = parent.store.read(parent.checkpoint(checkpoint).path)
+    found = parent.checkpoint(checkpoint)
+    state = parent.read(found)
     name = {} if env is None else {"env": absolute(env) if isinstance(env, str) else name_of(env)}
     inherited = parent.config.model_dump(mode="json")
     config = build({"parent": {**inherited, **name}, "argument": settings})
+    _require_same_networks(parent.config, config)
     if config.total_steps <= found.step:
         raise ConfigError(
             f"total_steps={config.total_steps} is spent at step {found.step:,}, where the fork "
@@ -106,11 +109,11 @@ def fork(
             return carry_out(run, make, training, opening)
 
 
-def _found(run: Run, checkpoint: int | None) -> Found:
+def _found(run: Run, checkpoint: str | int | None, allow_inexact: bool) -> Found:
     """Find where to go on from; refuse to start over what was under way."""
     if checkpoint is not None:
-        return loader.at(run.store, run.checkpoint(checkpoint).path)
-    found = loader.newest(run.store)
+        return loader.at(run.store, run.checkpoint(checkpoint).path, allow_inexact)
+    found = loader.newest(run.store, allow_inexact)
     if found.checkpoint is None:
         if run.identity["parent"] is not None:
             raise RunError(f"{run.path} was interrupted before it was saved; fork again")
@@ -120,6 +123,16 @@ def _found(run: Run, checkpoint: int | None) -> Found:
                 f"back {run.store.directory}, or start a new run with `surefoot train`"
             )
     return found
+
+
+def _require_same_networks(parent: Config, child: Config) -> None:
+    for name in PolicyConfig.model_fields:
+        before, now = getattr(parent.policy, name), getattr(child.policy, name)
+        if before != now and name != "log_std_init":
+            raise ConfigError(
+                f"policy.{name} is {before} in the parent and cannot be {now} in a fork, which "
+                f"goes on with the parent's networks"
+            )
 
 
 def _extended(config: Config, found: Found, total_steps: int | None) -> Config:
@@ -171,9 +184,11 @@ def _restore(training: Training, found: Found, allow_inexact: bool) -> list[str]
     with naming(found.checkpoint.path):
         training.restore(found.step, found.state)
         try:
+            if not found.checkpoint.manifest.exact:
+                raise InexactError("it is a snapshot of the model")
             training.restore_environments(found.state)
         except InexactError as error:
-            if not allow_inexact:
+            if not allow_inexact and training.restore_by != "inexact":
                 raise RunError(
                     f"{error}: the environment does not repeat itself, so the run cannot go on "
                     f"exactly. Begin new episodes instead with --allow-inexact; for the next run, "
@@ -212,7 +227,7 @@ def _inherit(
 
 def _opening(run: Run, found: Found, notes: list[str]) -> dict[str, Any]:
     """Write down, for the journal and for people, from where the run goes on."""
-    lines = [f"skipped {reason}" for reason in found.passed.values()]
+    lines = list(found.passed.values())
     if found.checkpoint:
         lines.append(f"resumed at step {found.step:,} from {found.checkpoint.path}")
     else:

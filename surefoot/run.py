@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any, TextIO
 
 import numpy as np
@@ -91,9 +92,17 @@ class Run:
             )
             raise RunError(f"{path} {what}; `surefoot runs` lists runs")
         try:
-            return cls(path, Config.from_yaml((path / "config.yaml").read_text("utf-8")), env)
-        except (OSError, ConfigError, yaml.YAMLError) as error:
+            config = Config.from_yaml((path / "config.yaml").read_text("utf-8"))
+        except (OSError, ConfigError, ValueError, yaml.YAMLError) as error:
             raise RunError(f"{path / 'config.yaml'} cannot be used: {error}") from None
+        if not config.env:
+            raise RunError(f"{path / 'config.yaml'} cannot be used: it names no environment")
+        run = cls(path, config, env)
+        assert run.identity  # raises where run.json cannot be used
+        return run
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}, {self.config.env}, {self.condition})"
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
@@ -156,8 +165,8 @@ class Run:
 
         def stop(error: OSError) -> None:
             raise SaveError(
-                f"cannot save in {self.path}: {error}; the checkpoints before are intact. When "
-                f"there is room again, go on with `surefoot resume {self.path}`"
+                f"cannot save in {self.path}: {error}; what was saved before is intact. When that "
+                f"is mended, go on with `surefoot resume {quote(str(self.path))}`"
             )
 
         def go_on(error: OSError) -> None:
@@ -170,6 +179,7 @@ class Run:
             keeper=Keeper(self.store, config.keep),
             enter=enter if config.hall_of_fame and named else lambda: None,
             trouble={"stop": stop, "continue": go_on}[config.on_save_error],
+            last_trouble=stop,
             tell=tell,
         )
 
@@ -190,8 +200,17 @@ class Run:
         """Load a trained policy; its environment is not needed."""
         return self._load(self.checkpoint(which))
 
+    def read(self, found: Checkpoint) -> State:
+        """Read a checkpoint's state; where it is damaged, say which others there are."""
+        try:
+            return self.store.read(found.path)[1]
+        except CheckpointError as error:
+            steps = ", ".join(str(c.step) for c in self.checkpoints if c.step != found.step)
+            hint = f"; choose another with --checkpoint: {steps}" if steps else ""
+            raise CheckpointError(f"{error}{hint}") from None
+
     def _load(self, found: Checkpoint) -> Agent:
-        _, state = self.store.read(found.path)
+        state = self.read(found)
         try:
             spec, arrays = Spec.from_state(state["spec"]), state["learner"]["policy"]
             if spec.size > sum(array.size for array in arrays.values()):
@@ -238,11 +257,15 @@ class Run:
         if format not in makers:
             raise ConfigError(f"format={format!r}: choose one of {', '.join(makers)}")
         path = Path(out) if out else self.path / "models" / f"exported.{format}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        durable.write_file(path, makers[format]())
+        content = makers[format]()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            durable.write_file(path, content)
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {error.strerror}") from None
         return path
 
-    def pin(self, step: int, pinned: bool = True) -> Checkpoint:
+    def pin(self, step: str | int, pinned: bool = True) -> Checkpoint:
         """Let a checkpoint stay whatever comes after it, or no longer."""
         found = self.checkpoint(step)
         self.store.pin(found, pinned)
@@ -254,14 +277,19 @@ class Run:
             raise RunError(
                 f"the environment of {self.path} is the function {self.config.env}, which "
                 f"cannot be imported; say where it is with --env file.py:function, or in Python "
-                f"with surefoot.Run.open(path, env=function)"
+                f"with env=function"
             )
-        return factory(self._env or self.config.env, {**self.config.env_args, **extra})
+        try:
+            return factory(self._env or self.config.env, {**self.config.env_args, **extra})
+        except ConfigError as error:
+            if self._env is not None:
+                raise
+            raise RunError(f"{error}; if it is elsewhere now, say so with --env") from None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Own the directory while training; the lock goes when the process does."""
-        with (self.path / "lock").open("a+") as file:
+        with self._lock_file() as file:
             for patience in (0.2, 0.4, 0.0):  # `surefoot runs` may be looking at it
                 if _locked(file, fcntl.LOCK_EX):
                     break
@@ -272,6 +300,12 @@ class Run:
             file.write(str(os.getpid()))
             file.flush()
             yield
+
+    def _lock_file(self) -> TextIO:
+        try:
+            return (self.path / "lock").open("a+")
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written to: {error.strerror}") from None
 
     def summary(self) -> dict[str, Any]:
         """Say in a few words how far the run is: for a table of runs."""
@@ -375,10 +409,11 @@ def _taken(path: Path) -> str:
     what = (
         f"{path} holds a run of {state['environment']}, {state['state']} at step {state['steps']:,}"
     )
+    name = quote(str(path))
     advice = {
         "running": "wait for it, or choose another directory with --out",
-        "interrupted": f"go on with it by `surefoot resume {path}`, or choose another with --out",
-        "finished": f"extend it by `surefoot resume {path} --total-steps N`, or choose another "
+        "interrupted": f"go on with it by `surefoot resume {name}`, or choose another with --out",
+        "finished": f"extend it by `surefoot resume {name} --total-steps N`, or choose another "
         f"directory with --out",
     }
     return f"{what}, and is never overwritten; {advice[state['state'].split(',')[0]]}"

@@ -34,6 +34,11 @@ from surefoot.store.checkpoint import Boundary
 from surefoot.store.saver import Saver
 from surefoot.training import Training
 
+RESTORE_NOTES = {
+    "fresh": "episodes are cut at every checkpoint so that the run resumes exactly",
+    "inexact": "this run cannot be resumed exactly",
+}
+
 
 @dataclass
 class Parts:
@@ -74,10 +79,11 @@ def train(
     with prepared(config, make, way.kind) as training:
         run = Run.create(Path(out) if out else None, config, None if isinstance(env, str) else env)
         with run.lock():
-            start = {"event": "start", "restore": way.kind, "because": way.because}
-            return carry_out(
-                run, make, training, {**start, "config": config.model_dump(mode="json")}
-            )
+            start: dict[str, Any] = {"event": "start", "restore": way.kind, "because": way.because}
+            if way.kind in RESTORE_NOTES:
+                start["message"] = f"{RESTORE_NOTES[way.kind]}: {way.because}"
+            settings = config.model_dump(mode="json")
+            return carry_out(run, make, training, {**start, "config": settings})
 
 
 @contextmanager

@@ -22,8 +22,9 @@ POLL_SECONDS = 0.01
 PATIENCE_SECONDS = 3600.0
 
 
-def verify(config: Config, steps: int, say: Callable[[str], None]) -> list[str]:
-    """Train twice `steps`; do it again with a kill in the middle; return what differs."""
+def verify(config: Config, steps: int, say: Callable[[str], None]) -> tuple[list[str], str]:
+    """Train twice `steps`; do it again with a kill in the middle; return what differs, and how
+    environments come back, which is why."""
     steps = max(steps, 2 * config.iteration_steps())
     often = Steps(count=max(1, steps // 4))
     changed = {
@@ -44,13 +45,14 @@ def verify(config: Config, steps: int, say: Callable[[str], None]) -> list[str]:
         say(f"training again, to be killed at step {steps:,}")
         step = _kill(_start([*train, str(broken)], errors), broken, steps, errors)
         one, other = Run.open(whole), Run.open(broken)
-        say(f"environments come back by {_restored_by(one)}")
+        way = _restored_by(one)
+        say(f"environments come back by {way}")
         say(f"killed after step {step:,}; resuming")
         try:
             _finish(_start(["resume", str(broken)], errors), errors)
         except RunError as error:
-            return [str(error)]
-        return run_differences(one, other)
+            return [str(error)], way
+        return run_differences(one, other), way
 
 
 def run_differences(one: Run, other: Run) -> list[str]:

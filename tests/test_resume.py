@@ -198,6 +198,35 @@ def test_an_environment_that_does_not_repeat_itself_is_refused_unless_allowed(
     assert metric(run, "step")[-1] == 1280
 
 
+def test_a_run_that_nothing_can_repeat_goes_on_with_new_episodes_and_says_so(
+    tmp_path: Path,
+) -> None:
+    Odd.lives = 0
+    run = small(tmp_path / "run", env=Odd, restore="auto", max_hours=1e-9)
+    assert "cannot be resumed exactly: it is not deterministic" in run.journal()[0]["message"]
+    surefoot.resume(run.path, max_hours=1.0)
+    (note,) = next(e for e in run.journal() if e["event"] == "resume")["notes"]
+    assert "not exact: the environment is not deterministic" in note
+    assert metric(run, "step") == list(range(64, 1281, 64))
+
+
+def test_a_snapshot_of_the_model_is_gone_on_from_only_when_that_is_allowed(tmp_path: Path) -> None:
+    settings = {"restore": "fresh", "checkpoint_every": "4it", "max_hours": 1e-9}
+    run = small(tmp_path / "run", **settings)
+    assert [(c.step, c.manifest.exact) for c in run.checkpoints] == [(64, False)]
+    assert run.load("last")
+    surefoot.resume(run.path)
+    opening = [e for e in run.journal() if e["event"] == "resume"][-1]
+    assert "snapshot of the model" in opening["message"]
+    assert "starting at step 0" in opening["message"]
+    assert steps(run) == [64]
+    surefoot.resume(run.path, allow_inexact=True)
+    assert metric(run, "step") == [64, 128]
+    surefoot.resume(run.path, max_hours=1.0)
+    whole = small(tmp_path / "whole", **{**settings, "max_hours": None})
+    assert run_differences(run, whole) == []
+
+
 def test_a_run_without_a_checkpoint_starts_over_and_says_so(tmp_path: Path, whole: Run) -> None:
     run = Run.create(tmp_path / "run", whole.config)
     surefoot.resume(run.path)
@@ -292,8 +321,10 @@ def test_a_fork_may_change_rows_and_scaling_but_not_the_networks(run: Run) -> No
     )
     assert "every row begins a new episode" in child.journal()[0]["message"]
     assert metric(child, "rollout/steps") == [96.0] * 4
-    with pytest.raises(CheckpointError, match=r"(?s)does not fit.*size mismatch"):
+    with pytest.raises(ConfigError, match=r"policy.hidden is \(16,\) in the parent and cannot be"):
         surefoot.fork(run.path, run.path.with_name("x"), policy={"hidden": [17]}, total_steps=2000)
+    with pytest.raises(ConfigError, match=r"policy.activation is tanh"):
+        surefoot.fork(run.path, run.path.with_name("x"), policy={"activation": "relu"})
     assert not run.path.with_name("x").exists()
     with pytest.raises(ConfigError, match="is spent at step 1,280"):
         surefoot.fork(run.path, run.path.with_name("x"))
@@ -404,9 +435,11 @@ def test_a_full_disk_stops_training_cleanly_and_the_run_resumes(tmp_path: Path, 
 
 def test_training_goes_on_with_a_full_disk_if_asked_to(tmp_path: Path, whole: Run) -> None:
     size = (whole.path / "metrics.jsonl").stat().st_size
-    assert limited(tmp_path / "run", size // 2, on_save_error="continue") == 0
+    # it goes to the end, and fails there: the end must be saved
+    assert limited(tmp_path / "run", size // 2, on_save_error="continue") == 41
     run = Run.open(tmp_path / "run")
     assert run.checkpoints[-1].step < 1280
+    assert run.condition == "interrupted"
     surefoot.resume(run.path)
     assert run_differences(run, whole) == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from surefoot.collect.local import LocalCollector
-from surefoot.collect.restoration import Fresh, Replay, Restoration, Snapshots
+from surefoot.collect.restoration import Fresh, Inexact, Replay, Restoration, Snapshots
 from surefoot.config import Config
 from surefoot.core.protocols import Collector, Replayable, Snapshotted, VectorEnv
 from surefoot.envs import probe
@@ -36,3 +36,5 @@ def _restoration(kind: Kind, env: VectorEnv) -> Restoration:
             return Replay(cast(Replayable, env))
         case "fresh":
             return Fresh(env.spec)
+        case "inexact":
+            return Inexact(env.spec)

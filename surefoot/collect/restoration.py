@@ -1,4 +1,4 @@
-"""How environments come back to where they were when a checkpoint was taken: three types."""
+"""How environments come back to where they were when a checkpoint was taken: one type each."""
 
 from __future__ import annotations
 
@@ -67,6 +67,31 @@ class Fresh:
     def restore(self, obs: Tree, state: State) -> Tree:
         self._begun = True
         return obs
+
+
+class Inexact:
+    """Nothing could bring the environments back: after a restart every row begins a new episode,
+    and no episode is cut for it."""
+
+    exact = True
+
+    def __init__(self, spec: Spec) -> None:
+        self._rows = spec.rows
+
+    def note(self, rollout: Rollout) -> None:
+        """There is no use in taking anything down."""
+
+    def unsaveable(self) -> Array:
+        return np.zeros(self._rows, bool)
+
+    def cut(self, rows: Array, obs: Tree) -> None:
+        """There is nothing to begin anew."""
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, obs: Tree, state: State) -> Tree:
+        raise InexactError("the environment is not deterministic")
 
 
 class Snapshots:

@@ -37,8 +37,10 @@ class Held:
 
     def handle(self, number: int, _: Any) -> None:
         self.caught.append(number)
-        if len(self.caught) > 1:
+        if len(self.caught) == 2:
             raise KeyboardInterrupt
+        if len(self.caught) > 2:
+            return  # it is stopping
         # A plain system call: printing may be what the signal interrupted.
         with suppress(OSError):
             os.write(2, b"\nsurefoot: saving and stopping; once more stops at once\n")
@@ -52,6 +54,13 @@ def held() -> Iterator[Held]:
     signals = Held()
     with _handled(signals.handle, *ENDING):
         yield signals
+
+
+def ignore() -> None:
+    """Let a process that is leaving leave in peace."""
+    if threading.current_thread() is threading.main_thread():
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager

@@ -195,7 +195,7 @@ def _require_sound(space: Space) -> None:
     """Refuse what no environment could have."""
     match space:
         case Box(low=low, high=high, dtype=dtype):
-            sound = low.shape == high.shape and low.dtype == high.dtype == np.dtype(dtype)
+            sound = low.shape == high.shape and np.dtype(dtype).kind in "biuf"
         case Discrete(n=n, start=start):
             sound = type(n) is int and type(start) is int and n > 0
         case MultiDiscrete(bins=bins, start=start):

@@ -224,16 +224,16 @@ def _about_restoring(make: Factory, seed: int) -> Iterator[Finding]:
                 f"resumes exactly when rebuilt for every episode: {way.because}",
                 "something survives reset(); set all state there to save the rebuilding",
             )
-        case "fresh" if way.deterministic:
+        case "fresh":
             yield Finding(
                 "note",
                 f"resumes with fresh episodes, which are cut at every checkpoint: {way.because}",
                 "give it get_state() and set_state(state) to keep them whole",
             )
-        case _:
+        case "inexact":
             yield Finding(
                 "warning",
-                way.because,
+                f"cannot be resumed exactly: {way.because}",
                 "draw all randomness from self.np_random after super().reset(seed=seed); "
                 "until then a run cannot be repeated",
             )

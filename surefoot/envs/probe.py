@@ -27,7 +27,7 @@ from surefoot.envs.gymnasium import Env
 from surefoot.envs.make import Factory
 from surefoot.envs.spaces import to_spec
 
-Kind: TypeAlias = Literal["snapshot", "replay", "rebuild", "fresh"]
+Kind: TypeAlias = Literal["snapshot", "replay", "rebuild", "fresh", "inexact"]
 EPISODES, EPISODE_STEPS = 8, 400
 """Histories are compared over this many episodes: what survives a reset may show in few of them."""
 STEPS = 3_000
@@ -40,11 +40,11 @@ class Way:
 
     kind: Kind
     because: str
-    deterministic: bool = True
 
 
 def find(make: Factory, seed: int, steps: int = STEPS) -> Way:
-    """Find the first way that works: snapshot, replay, replay in rebuilt ones, fresh episodes."""
+    """Find the first way that works: snapshot, replay, replay in rebuilt ones, fresh episodes; or
+    that none does."""
     with closing(make()) as env:
         offered, native = snapshot.offered(env), isinstance(env, GymnasiumVectorEnv)
     try:
@@ -67,7 +67,7 @@ def _replayed(probe: _Probe, refused: str) -> Way:
         return Way("replay", f"seed and actions repeat an episode{refused}")
     if (step := probe.rebuild_differs()) is not None:
         why = f"two new environments with one seed differ at step {step}"
-        return Way("fresh", f"not deterministic: {why}{refused}", deterministic=False)
+        return Way("inexact", f"it is not deterministic: {why}{refused}")
     return Way("rebuild", f"after other episodes it differs at step {leak}{refused}")
 
 

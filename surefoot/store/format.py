@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from safetensors import SafetensorError
@@ -192,4 +193,5 @@ def _no_fetch(name: str) -> Piece:
 
 
 def _quoted(key: str) -> str:
-    return key.replace("%", "%25").replace("/", "%2F")
+    """Write a key as a part of a tensor's name, which is ASCII and has its own slashes."""
+    return quote(key, safe=" !#$&'()*+,;=:@[]{}<>|^~?")

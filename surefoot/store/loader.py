@@ -24,20 +24,23 @@ class Found:
         return self.checkpoint.step if self.checkpoint else 0
 
 
-def newest(checkpoints: Checkpoints) -> Found:
-    """Read the newest checkpoint that is whole and exact."""
+def newest(checkpoints: Checkpoints, allow_inexact: bool = False) -> Found:
+    """Read the newest checkpoint that is whole and, unless it need not be, exact."""
     passed: dict[Path, str] = {}
     damaged = False
     for path in reversed(checkpoints.paths()):
         try:
-            if describe(path).manifest.exact:
+            if describe(path).manifest.exact or allow_inexact:
                 found, state = checkpoints.read(path)
                 return Found(found, state, passed)
-            passed[path] = f"{path}: it is a snapshot of the model, not of the whole run"
+            passed[path] = (
+                f"skipped {path}: a snapshot of the model between two checkpoints of the whole "
+                f"run; --allow-inexact goes on from it"
+            )
         except VersionError:
             raise
         except CheckpointError as error:
-            passed[path] = str(error)
+            passed[path] = f"skipped {error}"
             damaged = True
     if damaged:
         reasons = "\n  ".join(passed.values())
@@ -47,13 +50,13 @@ def newest(checkpoints: Checkpoints) -> Found:
     return Found(None, None, passed)
 
 
-def at(checkpoints: Checkpoints, path: Path) -> Found:
+def at(checkpoints: Checkpoints, path: Path, allow_inexact: bool = False) -> Found:
     """Read this checkpoint; all newer ones are passed by."""
     found, state = checkpoints.read(path)
-    if not found.manifest.exact:
+    if not (found.manifest.exact or allow_inexact):
         raise CheckpointError(
             f"{path} is a snapshot of the model, taken between the moments from which this run "
-            f"can go on exactly; `surefoot fork` can start a new run from it"
+            f"can go on exactly; --allow-inexact goes on from it, `surefoot fork` branches off"
         )
     newer = [p for p in checkpoints.paths() if int(p.name.removeprefix("step_")) > found.step]
-    return Found(found, state, {path: f"{path}: it is newer" for path in reversed(newer)})
+    return Found(found, state, {path: f"set aside {path}" for path in reversed(newer)})

@@ -29,10 +29,12 @@ class Saver:
         keeper: Keeper,
         enter: Callable[[], None],
         trouble: Trouble,
+        last_trouble: Trouble,
         tell: Callable[[Mapping[str, Any]], None],
     ) -> None:
         self._commit, self._models, self._keeper = commit, models, keeper
-        self._enter, self._trouble, self._tell = enter, trouble, tell
+        self._enter, self._tell = enter, tell
+        self._trouble, self._last_trouble = trouble, last_trouble
         self._entered = time.monotonic()
 
     def offer(self, boundary: Boundary, before: Progress, progress: Progress) -> None:
@@ -42,13 +44,13 @@ class Saver:
 
     def save(self, boundary: Boundary) -> None:
         """Save a boundary, and the best one before it, on the way."""
-        self._save(boundary)
+        self._save(boundary, self._trouble)
         if time.monotonic() - self._entered > ENTER_SECONDS:
             self._enter_best()
 
     def stop(self, boundary: Boundary) -> None:
         """Save the last boundary of a run that is not finished."""
-        self._save(boundary)
+        self._save(boundary, self._last_trouble)
         self._enter_best()
 
     def finish(self, boundary: Boundary) -> None:
@@ -57,9 +59,9 @@ class Saver:
         try:
             self._models.finish(boundary)
         except OSError as error:
-            self._trouble(error)
+            self._last_trouble(error)
 
-    def _save(self, boundary: Boundary) -> None:
+    def _save(self, boundary: Boundary, trouble: Trouble) -> None:
         if boundary.step == 0:
             return
         begun = time.perf_counter()
@@ -68,7 +70,7 @@ class Saver:
             self._models.save()
             self._keeper.save(boundary)
         except OSError as error:
-            self._trouble(error)
+            trouble(error)
             return
         seconds = round(time.perf_counter() - begun, 4)
         facts = {"step": boundary.step, "exact": boundary.exact, "seconds": seconds}

@@ -20,6 +20,7 @@ STATE: State = {
     "counters": {"steps": 12, "rate": 0.1, "name": "ü", "none": None, "empty": {}},
     "list": [1, {"x": np.zeros((0, 2))}],
     "order": {"z": np.ones(1), "a": np.ones(2)},
+    "weird key/β %2F": {"é": np.ones(3), "e%": np.ones(4)},
 }
 
 
