@@ -161,7 +161,8 @@ def evaluate(words: list[str]) -> int:
     options = parse(EvalOptions, words, "eval")
     if (options.run is None) == (options.best is None):
         raise ConfigError("name a run, or an environment with --best ENV")
-    from surefoot.run import Run, champion
+    from surefoot.run import Run
+    from surefoot.runs import champion
 
     path = options.run or champion(options.runs, options.best or "", options.env_args)
     if options.best and not options.json_:
@@ -191,7 +192,7 @@ def runs(words: list[str]) -> int:
     from surefoot.options import RunsOptions, parse
 
     directory = parse(RunsOptions, words, "runs").directory
-    from surefoot.run import summaries
+    from surefoot.runs import summaries
 
     if not directory.is_dir():
         raise ConfigError(f"there is no directory {directory}")
@@ -255,7 +256,7 @@ def described(result: Evaluation) -> str:
 
 def _finished(work: Callable[[], Run]) -> int:
     """Train, and say how it ended and what to do next."""
-    from surefoot.train import Interrupted
+    from surefoot.ending import Interrupted
 
     try:
         run = work()

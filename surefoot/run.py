@@ -22,10 +22,10 @@ from safetensors.numpy import save_file
 
 from surefoot.config import Config
 from surefoot.core import tree
-from surefoot.core.errors import CheckpointError, ConfigError, RunError, SaveError, SurefootError
+from surefoot.core.errors import CheckpointError, ConfigError, RunError, SurefootError
 from surefoot.core.spec import Spec
 from surefoot.core.state import State
-from surefoot.envs.make import Factory, absolute, factory
+from surefoot.envs.make import Factory, factory
 from surefoot.evaluate import ROWS, Evaluation, evaluate
 from surefoot.policy.actor import Greedy, PolicyActor, Sample
 from surefoot.policy.agent import Agent
@@ -35,10 +35,6 @@ from surefoot.policy.export import to_onnx, to_pt2
 from surefoot.policy.files import actor_file
 from surefoot.store import durable
 from surefoot.store.checkpoint import Checkpoint, Checkpoints, describe
-from surefoot.store.hall_of_fame import DIRECTORY, Entry, HallOfFame, halls
-from surefoot.store.models import Models
-from surefoot.store.retention import Keeper
-from surefoot.store.saver import Saver
 
 
 class Run:
@@ -140,48 +136,6 @@ class Run:
         """Replace the settings: for a run that is to go on for longer."""
         durable.write_file(self.path / "config.yaml", config.to_yaml().encode())
         self.config = config
-
-    def saver(self, commit: Callable[[], None], tell: Callable[[Mapping[str, Any]], None]) -> Saver:
-        """Make what saves this run; `commit` makes sure of its metrics, `tell` takes events."""
-        config, identity = self.config, self.identity
-        named = not config.env.startswith("<")  # two lambdas are not one problem
-        hall = HallOfFame(self.path.parent, identity["problem"], config.hall_of_fame)
-
-        def enter() -> None:
-            best = self.checkpoint("best")
-            if best.score is None:
-                return
-            entry = Entry(
-                run=identity["id"],
-                step=best.step,
-                score=best.score,
-                by="return" if best.manifest.evaluation is None else "evaluation",
-                env=config.env,
-                env_args=config.env_args,
-                seed=config.seed,
-                path=str(self.path.absolute()),
-            )
-            hall.offer(entry, config, self.store.read(best.path)[1])
-
-        def stop(error: OSError) -> None:
-            raise SaveError(
-                f"cannot save in {self.path}: {error}; what was saved before is intact. When that "
-                f"is mended, go on with `surefoot resume {quote(str(self.path))}`"
-            )
-
-        def go_on(error: OSError) -> None:
-            message = f"cannot save in {self.path}: {error}; trying again at the next checkpoint"
-            tell({"event": "save-error", "message": message})
-
-        return Saver(
-            commit=commit,
-            models=Models(self.path / "models", config.num_checkpoints),
-            keeper=Keeper(self.store, config.keep),
-            enter=enter if config.hall_of_fame and named else lambda: None,
-            trouble={"stop": stop, "continue": go_on}[config.on_save_error],
-            last_trouble=stop,
-            tell=tell,
-        )
 
     def save_fault(self, step: int, evidence: State) -> Path:
         """Keep what led to a fault: arrays, figures and the settings."""
@@ -354,25 +308,6 @@ class Run:
         return f", {damaged} damaged" if damaged else ""
 
 
-def champion(runs: Path, env: str, env_args: Mapping[str, Any]) -> Path:
-    """Find the best model of all runs in an environment."""
-    env = absolute(env)
-    found = {
-        hall.directory: entries[0]
-        for hall in halls(runs)
-        if (entries := hall.entries()) and entries[0].env == env
-    }
-    exact = {path: entry for path, entry in found.items() if entry.env_args == env_args}
-    if not found or (env_args and not exact):
-        raise RunError(f"no champion of {env} in {runs / DIRECTORY}; `surefoot best` lists them")
-    chosen = exact or found
-    if len(chosen) > 1:
-        known = "; ".join(str(entry.env_args) for entry in found.values())
-        raise RunError(f"there are champions of {env} with {known}; choose by --env-args")
-    ((path, entry),) = chosen.items()
-    return path / entry.directory
-
-
 def load(path: str | Path, checkpoint: str = "best") -> Agent:
     """Load the trained policy of a run."""
     return Run.open(path).load(checkpoint)
@@ -382,20 +317,6 @@ def problem(config: Config) -> str:
     """Hash what makes two runs' scores comparable: the environment and its settings."""
     text = json.dumps([config.env, config.env_args], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def summaries(directory: Path) -> list[dict[str, Any]]:
-    """Summarize the runs below a directory, oldest first; one that cannot be read says why."""
-    places = [path.parent for path in directory.glob("**/run.json")]
-    found = [path for path in places if DIRECTORY not in path.parts]
-    rows = []
-    for path in sorted(found, key=lambda path: (path / "run.json").stat().st_mtime):
-        try:
-            rows.append(Run.open(path).summary())
-        except SurefootError as error:
-            broken = {"environment": "-", "steps": 0, "best_return": None}
-            rows.append({"run": str(path), **broken, "state": f"unreadable: {error}"})
-    return rows
 
 
 def _taken(path: Path) -> str:

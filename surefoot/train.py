@@ -16,21 +16,22 @@ from surefoot.collect.build import build_collector, find_way
 from surefoot.config import Config, resolve
 from surefoot.core import signals
 from surefoot.core.episodes import RecentEpisodes
-from surefoot.core.errors import ConfigError, NonFiniteError, SaveError
+from surefoot.core.errors import ConfigError
 from surefoot.core.metrics import Metrics, mean, prefixed, present
 from surefoot.core.progress import Progress
 from surefoot.core.protocols import Learner, Sink
 from surefoot.core.rollout import Rollout
 from surefoot.core.spec import Spec
+from surefoot.ending import Ending, Interrupted, finished, interruptible, stopped
 from surefoot.envs.make import Factory, absolute, factory, name_of
 from surefoot.envs.probe import Kind
 from surefoot.evaluate import Evaluation, evaluate
 from surefoot.learn.build import build_learner
 from surefoot.run import Run
+from surefoot.saving import build_saver
 from surefoot.sinks.fanout import FanOut
 from surefoot.sinks.jsonl import JsonLines
 from surefoot.sinks.terminal import terminal
-from surefoot.store.checkpoint import Boundary
 from surefoot.store.saver import Saver
 from surefoot.training import Training
 
@@ -119,7 +120,9 @@ def carry_out(
     sink = FanOut([log, terminal(title, config.recent_episodes)])
     spec, learner = training.collector.spec, training.learner
     evaluator = _evaluator(config, make, spec, learner)
-    parts = Parts(config, training, evaluator, log, sink, run.saver(log.commit, sink.event), run)
+    parts = Parts(
+        config, training, evaluator, log, sink, build_saver(run, log.commit, sink.event), run
+    )
     try:
         sink.event(opening)
         if log.missing:
@@ -143,8 +146,8 @@ def fit(parts: Parts) -> Ending:
     """Collect, update, report, save: until the budget is spent or something says stop."""
     training, saver = parts.training, parts.saver
     save_every = parts.config.checkpoint_iterations()
-    with signals.held() as held, _interruptions(parts, held) as kept:
-        ending = _finished(parts)  # a run may have ended before it could say so
+    with signals.held() as held, interruptible(held, parts.run, saver, parts.sink) as kept:
+        ending = finished(parts.config, training)  # it may have ended before it could say so
         if ending:
             saver.finish(training.boundary(parts.log.offset))
         while not ending:
@@ -165,7 +168,7 @@ def fit(parts: Parts) -> Ending:
             score = evaluation.return_mean if evaluation else None
             training.note(progress, rollout, score)
             parts.sink.write(progress.steps, report(training, rollout, update, times))
-            ending = _finished(parts) or _stopped(parts)
+            ending = finished(parts.config, training) or stopped(parts.config, parts.started)
             due = progress.iterations % save_every == 0
             if due or (ending and ending.finished):
                 training.collector.anchor()
@@ -176,40 +179,6 @@ def fit(parts: Parts) -> Ending:
             elif due:
                 saver.save(kept.boundary)
     return ending
-
-
-@dataclass
-class Kept:
-    """The last boundary, in memory: what there is to save when something ends the run."""
-
-    boundary: Boundary | None = None
-
-
-@contextmanager
-def _interruptions(parts: Parts, held: signals.Held) -> Iterator[Kept]:
-    """Save the last boundary when a signal or a fault ends what is inside."""
-    kept = Kept()
-    try:
-        try:
-            yield kept
-        except signals.Abandon:
-            if kept.boundary:
-                parts.saver.stop(kept.boundary)
-            raise Interrupted(held.caught[0], parts.run) from None
-    except Interrupted:
-        raise
-    except KeyboardInterrupt:  # a second signal: what is on disk stays as it is
-        caught = held.caught[0] if held.caught else signal.SIGINT
-        raise Interrupted(caught, parts.run) from None
-    except SaveError:
-        raise
-    except Exception as error:
-        if kept.boundary:
-            _save_after_fault(parts, kept.boundary)
-        if isinstance(error, NonFiniteError):
-            path = parts.run.save_fault(parts.training.progress.steps, error.evidence)
-            raise NonFiniteError(f"{error}\nwhat led to it is in {path}", error.evidence) from None
-        raise
 
 
 def report(
@@ -235,44 +204,6 @@ def report(
     }
 
 
-@dataclass(frozen=True)
-class Ending:
-    """Why training ended, and whether that is all there was to do."""
-
-    finished: bool
-    reason: str
-
-    @property
-    def event(self) -> str:
-        return "finish" if self.finished else "stop"
-
-
-class Interrupted(KeyboardInterrupt):
-    """A signal ended training; the run is saved."""
-
-    def __init__(self, signal: int, run: Run) -> None:
-        super().__init__(f"stopped by signal {signal}; the run is saved in {run.path}")
-        self.signal, self.run = signal, run
-
-
-def _finished(parts: Parts) -> Ending | None:
-    """Say whether the run has done what it was to do."""
-    config, score = parts.config, parts.training.recent.score
-    if config.stop_at is not None and score is not None and score >= config.stop_at:
-        return Ending(True, f"recent return {score:.2f} reached stop_at")
-    if parts.training.progress.done:
-        return Ending(True, "budget spent")
-    return None
-
-
-def _stopped(parts: Parts) -> Ending | None:
-    """Say whether the run has to go on another time."""
-    config, hours = parts.config, (time.monotonic() - parts.started) / 3600
-    if config.max_hours is not None and hours >= config.max_hours:
-        return Ending(False, "max_hours reached")
-    return None
-
-
 def _evaluator(
     config: Config, make: Factory, spec: Spec, learner: Learner
 ) -> Callable[[Progress], Evaluation | None]:
@@ -288,11 +219,3 @@ def _evaluator(
         return evaluate(learner.player(), make, spec, episodes, config.seed, step)
 
     return evaluate_if_due
-
-
-def _save_after_fault(parts: Parts, boundary: Boundary) -> None:
-    """Save what was learned before a fault, which is worse news than a full disk."""
-    try:
-        parts.saver.stop(boundary)
-    except SaveError as error:
-        parts.sink.event({"event": "save-error", "message": str(error)})

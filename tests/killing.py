@@ -17,8 +17,8 @@ from typing import Any
 import gymnasium
 
 import surefoot
+from surefoot.ending import Interrupted
 from surefoot.run import Run
-from surefoot.train import Interrupted
 from surefoot.verify import run_differences
 
 server = multiprocessing.get_context("forkserver")

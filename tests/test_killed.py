@@ -28,7 +28,7 @@ def test_a_killed_run_ends_bit_for_bit_as_the_run_nobody_killed(
     again = tmp_path / "again"
     seconds = killing.finish(killing.train, case, again)
     assert killing.run_differences(Run.open(whole), Run.open(again)) == []
-    kills = [0, 0]
+    kills, resumed = [0, 0], []
     while sum(kills) < KILLS[case]:
         out = tmp_path / f"killed-{sum(kills)}-{chance.random()}"
         aimed = kills[0] <= kills[1]
@@ -40,5 +40,8 @@ def test_a_killed_run_ends_bit_for_bit_as_the_run_nobody_killed(
         if killed and (out / "run.json").exists():
             kills[not aimed] += 1
             assert killing.difference_after_resuming(out, whole) == []
+            entries = Run.open(out).journal()
+            resumed += [entry["step"] for entry in entries if entry["event"] == "resume"]
+    assert max(resumed) > 0  # not all of them began again
     state = Run.open(whole).store.read(Run.open(whole).checkpoint("last").path)[1]
     assert state["restore"] == WAYS[case]

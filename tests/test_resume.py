@@ -18,9 +18,9 @@ import torch
 import surefoot
 from surefoot.core.errors import CheckpointError, ConfigError, EnvError, RunError, SaveError
 from surefoot.core.state import differences
+from surefoot.ending import Interrupted
 from surefoot.run import Run
 from surefoot.store import checkpoint
-from surefoot.train import Interrupted
 from surefoot.verify import run_differences
 from tests.toys import Counter
 

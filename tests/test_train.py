@@ -14,8 +14,9 @@ import torch
 
 import surefoot
 from surefoot.core.errors import ConfigError, EnvError, NonFiniteError, RunError
-from surefoot.run import Run, summaries
-from surefoot.train import Interrupted
+from surefoot.ending import Interrupted
+from surefoot.run import Run
+from surefoot.runs import summaries
 from tests.toys import Choices, Counter
 
 SMALL: dict[str, Any] = {

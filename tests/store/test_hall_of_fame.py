@@ -15,7 +15,8 @@ from surefoot.core.errors import RunError
 from surefoot.core.spec import Box, Discrete, Spec
 from surefoot.core.state import State
 from surefoot.learn.build import build_learner
-from surefoot.run import Run, champion, summaries
+from surefoot.run import Run
+from surefoot.runs import champion, summaries
 from surefoot.store.hall_of_fame import Entry, HallOfFame
 
 SPEC = Spec(Box(-np.ones(2), np.ones(2), "float32"), Discrete(2), 1)

@@ -125,6 +125,34 @@ def test_a_segment_that_is_named_often_is_read_once(tmp_path: Path) -> None:
     assert len(state["log"].pieces) == 300
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a": 1, "a": 2}',
+        b'{"a": NaN}',
+        b'{"a": Infinity}',
+        '{"a": "ü"}'.encode(),
+        b"{",
+        b"[" + b"1," * 50_001 + b"1]",
+        b'"' + b"x" * (4 << 20) + b'"',
+        b"9" * 5000,
+    ],
+    ids=range(8),
+)
+def test_json_that_surefoot_would_not_write_is_refused(text: bytes) -> None:
+    with pytest.raises(CheckpointError, match="it"):
+        format.from_json(text, "it")
+
+
+def test_a_link_is_not_followed(run: Run, tmp_path: Path) -> None:
+    path = mutations.copy(run.path, tmp_path / "run") / "checkpoints"
+    path = path / run.checkpoint("last").path.name
+    (path / "state.json").rename(tmp_path / "elsewhere.json")
+    (path / "state.json").symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(CheckpointError, match=r"state.json cannot be opened"):
+        Run.open(tmp_path / "run").store.read(path)
+
+
 def test_deep_nesting_is_refused(tmp_path: Path) -> None:
     text = b'{"a":' * 600 + b"1" + b"}" * 600
     with pytest.raises(CheckpointError, match=r"nested too deeply|not JSON"):
