@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -257,21 +257,13 @@ def _schedule_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | N
     if not {Constant, Linear} <= kinds:
         return None
 
-    def read(words: list[str]) -> Any:
-        if words[0].lower() == "none" and type(None) in kinds:
-            return None
-        schedule = parse_schedule(words[0])
+    def read(word: str) -> Any:
+        schedule = parse_schedule(word)
         if isinstance(schedule, Adaptive) and Adaptive not in kinds:
             raise ValueError("adaptive is for ppo.learning-rate only")
         return schedule
 
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="SCHEDULE",
-        instance_from_str=read,
-        is_instance=lambda value: isinstance(value, Model) or value is None,
-        str_from_instance=lambda schedule: [str(schedule)],
-    )
+    return _one_word("SCHEDULE", read, optional=type(None) in kinds)
 
 
 @_registry.primitive_rule
@@ -280,17 +272,23 @@ def _interval_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | N
     kinds = _members(info.type)
     if not {Steps, Iterations} <= kinds:
         return None
+    return _one_word("STEPS|ITERATIONSit", parse_interval, optional=type(None) in kinds)
 
-    def read(words: list[str]) -> Any:
-        none = words[0].lower() == "none" and type(None) in kinds
-        return None if none else parse_interval(words[0])
+
+def _one_word(
+    metavar: str, read: Callable[[str], Any], optional: bool
+) -> PrimitiveConstructorSpec[Any]:
+    """Read a setting that is written as one word, or `none` where it may be absent."""
+
+    def read_or_none(words: list[str]) -> Any:
+        return None if optional and words[0].lower() == "none" else read(words[0])
 
     return PrimitiveConstructorSpec(
         nargs=1,
-        metavar="STEPS|ITERATIONSit",
-        instance_from_str=read,
+        metavar=metavar,
+        instance_from_str=read_or_none,
         is_instance=lambda value: isinstance(value, Model) or value is None,
-        str_from_instance=lambda interval: [str(interval)],
+        str_from_instance=lambda setting: [str(setting)],
     )
 
 

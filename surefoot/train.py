@@ -107,22 +107,15 @@ def prepared(config: Config, make: Factory, kind: Kind) -> Iterator[Training]:
         torch.set_num_threads(before)
 
 
-def carry_out(
-    run: Run,
-    make: Factory,
-    training: Training,
-    opening: Mapping[str, Any],
-) -> Run:
+def carry_out(run: Run, make: Factory, training: Training, opening: Mapping[str, Any]) -> Run:
     """Train to the end in a run directory that is ours; write down how it began and ended."""
     config = run.config
     log = JsonLines(run.path, training.metrics_bytes)
     title = f"surefoot · {config.env} · {config.algo} · seed {config.seed} · {run.path}"
     sink = FanOut([log, terminal(title, config.recent_episodes)])
-    spec, learner = training.collector.spec, training.learner
-    evaluator = _evaluator(config, make, spec, learner)
-    parts = Parts(
-        config, training, evaluator, log, sink, build_saver(run, log.commit, sink.event), run
-    )
+    evaluator = _evaluator(config, make, training.collector.spec, training.learner)
+    saver = build_saver(run, log.commit, sink.event)
+    parts = Parts(config, training, evaluator, log, sink, saver, run)
     try:
         sink.event(opening)
         if log.missing:
