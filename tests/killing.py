@@ -119,7 +119,7 @@ def finish(work: Callable[..., None], *arguments: Any) -> float:
 
 def kill_inside_a_save(case: str, out: Path, chance: random.Random) -> bool:
     """Let a training die at a random call of a random save; say whether it did."""
-    process = start(dying, chance.randrange(300), train, case, out)
+    process = start(dying, chance.randrange(120), train, case, out)
     process.join()
     return bool(process.exitcode == -signal.SIGKILL)
 

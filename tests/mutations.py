@@ -9,6 +9,7 @@ import pickle
 import random
 import shutil
 import struct
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +198,7 @@ def _change(content: Any, chance: random.Random) -> None:
         if chance.random() < 0.2:
             del content[key]
         else:
-            content[key] = chance.choice(ODD)
+            content[key] = deepcopy(chance.choice(ODD))
         return
 
 

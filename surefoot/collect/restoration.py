@@ -192,6 +192,8 @@ class Log:
     @classmethod
     def of(cls, spec: Spec, action: Tree, prints: Array) -> Log:
         """Make the log of these actions [L, …] and fingerprints [L+1]."""
+        if prints.dtype != np.uint64:
+            raise ValueError(f"fingerprints are {prints.dtype}")
         log = cls(spec, prints[0])
         log.extend(action, prints[1:])
         return log
