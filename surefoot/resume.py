@@ -14,6 +14,7 @@ from surefoot.core.errors import CheckpointError, ConfigError, InexactError, Run
 from surefoot.core.state import Appended, State
 from surefoot.envs.make import absolute, name_of
 from surefoot.envs.probe import Kind
+from surefoot.policy.files import actor_file
 from surefoot.run import Run
 from surefoot.store import durable, loader
 from surefoot.store.checkpoint import Checkpoint, machine_differences, naming
@@ -46,23 +47,22 @@ def resume(
     run = Run.open(path, env)
     with run.lock():
         found = _found(run, checkpoint, allow_inexact)
-        config = _extended(run.config, found, total_steps)
-        if _complete(run, config, found, stop_at):
+        config, extension = _extended(run.config, found, total_steps)
+        if _complete(run, config, found) and stop_at is None:
             return run
         make = run.factory({})
         kind = find_way(config, make).kind if found.state is None else _kind(found.state)
         with prepared(config, make, kind) as training:
-            notes = _restore(training, found, allow_inexact)
-            given = {"max_hours": max_hours, "stop_at": stop_at}
-            session, reached = _session(config, training, given, extended=config != run.config)
-            if config != run.config:
-                notes.append(f"extended to {config.total_steps:,} steps; schedules follow it")
-            opening = _opening(run, found, [*notes, *reached])
+            notes = [*_restore(training, found, allow_inexact), *extension]
+            opening = _opening(run, found, notes)
+            # A kill after any of these leaves a run that resumes: what is set aside goes newest
+            # first, the settings alone decide how far to go, and metrics are cut last.
             _set_aside(run, found)
             if config != run.config:
                 run.configure(config)
-            run.config = session
-            return carry_out(run, make, training, opening)
+            given = {"max_hours": max_hours, "stop_at": stop_at}
+            now = {name: value for name, value in given.items() if value is not None}
+            return carry_out(run, _changed(config, now), make, training, opening)
 
 
 def fork(
@@ -96,17 +96,18 @@ def fork(
     kind = _kind(state) if same_episodes else find_way(config, make).kind
     with prepared(config, make, kind) as training:
         notes = _inherit(training, found, state, same_task, same_episodes)
-        given = {"stop_at": settings["stop_at"]} if "stop_at" in settings else {}
-        config, reached = _session(config, training, given, extended=True)
+        if "stop_at" not in settings:
+            config, reached = _without_reached(config, training.recent.score)
+            notes += reached
         lineage = {"id": parent.identity["id"], "step": found.step, "path": str(parent.path)}
         function = None if env is None or isinstance(env, str) else env
-        run = Run.create(Path(out) if out else None, config, function, lineage)
+        first = training.boundary(metrics_bytes=0)
+        run = Run.create(Path(out) if out else None, config, function, lineage, first)
         with run.lock():
-            run.store.write(training.boundary(metrics_bytes=0))
-            message = "\n".join([f"forked from {found.path}", *notes, *reached])
+            message = "\n".join([f"forked from {found.path}", *notes])
             changed = _changes(parent.config, config)
             opening = {"event": "fork", "parent": lineage, "changed": changed, "message": message}
-            return carry_out(run, make, training, opening)
+            return carry_out(run, config, make, training, opening)
 
 
 def _found(run: Run, checkpoint: str | int | None, allow_inexact: bool) -> Found:
@@ -135,34 +136,42 @@ def _require_same_networks(parent: Config, child: Config) -> None:
             )
 
 
-def _extended(config: Config, found: Found, total_steps: int | None) -> Config:
+def _extended(config: Config, found: Found, total_steps: int | None) -> tuple[Config, list[str]]:
+    """Settle how far the run is to go, and what a person must know of that."""
     if total_steps is None or total_steps == config.total_steps:
-        return config
+        return config, []
     if total_steps <= found.step:
         raise ConfigError(
             f"total_steps={total_steps}, but the run goes on from step {found.step:,}; give more"
         )
-    return _changed(config, {"total_steps": total_steps})
+    changed = _changed(config, {"total_steps": total_steps})
+    longer, reached = _without_reached(changed, _score(config, found))
+    return longer, [f"extended to {total_steps:,} steps; schedules follow the new total", *reached]
 
 
-def _complete(run: Run, config: Config, found: Found, stop_at: float | None) -> bool:
-    """Say whether the run is finished and saved, and nothing more is asked of it."""
-    asked = found.passed or config != run.config or stop_at is not None
-    return run.finished_at == found.step and not asked
+def _without_reached(config: Config, score: float | None) -> tuple[Config, list[str]]:
+    """Drop a `stop_at` that has been reached: it cannot stop a run that is to go on."""
+    if config.stop_at is None or score is None or score < config.stop_at:
+        return config, []
+    note = f"stop_at={config.stop_at} has been reached and does not count any more"
+    return _changed(config, {"stop_at": None}), [note]
 
 
-def _session(
-    config: Config, training: Training, given: Mapping[str, Any], extended: bool
-) -> tuple[Config, list[str]]:
-    """Return the settings for this time, and what a person must know of them. A `stop_at` that has
-    been reached cannot stop a run that is to go on."""
-    chosen = {name: value for name, value in given.items() if value is not None}
-    score, stop_at = training.recent.score, config.stop_at
-    reached = score is not None and stop_at is not None and score >= stop_at
-    if extended and reached and "stop_at" not in chosen:
-        note = f"stop_at={stop_at} has been reached and does not count any more"
-        return _changed(config, {**chosen, "stop_at": None}), [note]
-    return _changed(config, chosen), []
+def _complete(run: Run, config: Config, found: Found) -> bool:
+    """Say whether the run has gone as far as its settings say, and has said so."""
+    score = _score(config, found)
+    reached = config.stop_at is not None and score is not None and score >= config.stop_at
+    done = found.step >= config.total_steps or reached
+    return done and run.finished_at == found.step and not found.passed
+
+
+def _score(config: Config, found: Found) -> float | None:
+    """Read the score of the recent episodes out of a checkpoint."""
+    recent = RecentEpisodes(config.recent_episodes)
+    if found.state is not None and found.checkpoint is not None:
+        with naming(found.checkpoint.path):
+            recent.restore(found.state["recent"])
+    return recent.score
 
 
 def _changed(config: Config, settings: Mapping[str, Any]) -> Config:
@@ -242,12 +251,29 @@ def _opening(run: Run, found: Found, notes: list[str]) -> dict[str, Any]:
 
 
 def _set_aside(run: Run, found: Found) -> None:
-    """Move newer and damaged checkpoints away, newest first, so that no name is used twice."""
-    for path in found.passed:
-        run.store.supersede(path)
+    """Move newer and damaged checkpoints away, newest first, so that no name is used twice; the
+    models of a timeline that is given up go."""
+    sound = {checkpoint.path for checkpoint in run.checkpoints}
+    for path in [*found.passed, *(path for path in run.store.paths() if path not in sound)]:
+        if path.exists():
+            run.store.supersede(path)
     run.store.tidy()
     for directory in (run.path, run.path / "models"):
         durable.sweep(directory)
+    if found.passed:
+        for name in ("final_actor", "final_critic", "best_return_pi_ckpt"):
+            (run.path / "models" / f"{name}.pth").unlink(missing_ok=True)
+    if found.state is not None:
+        _bring_back_best(run, found.state)
+
+
+def _bring_back_best(run: Run, state: State) -> None:
+    """Write the model of the best recent return again, if it is gone and its checkpoint is not."""
+    step, file = state["best"]["return"]["step"], run.path / "models" / "best_return_pi_ckpt.pth"
+    kept = [checkpoint for checkpoint in run.checkpoints if checkpoint.step == step]
+    if kept and not file.exists():
+        durable.make_directory(file.parent)
+        durable.write_file(file, actor_file(run.read(kept[0])["learner"]["policy"]))
 
 
 def _changes(old: Config, new: Config) -> Mapping[str, Any]:

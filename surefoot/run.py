@@ -34,7 +34,7 @@ from surefoot.policy.device import to_tensors
 from surefoot.policy.export import to_onnx, to_pt2
 from surefoot.policy.files import actor_file
 from surefoot.store import durable
-from surefoot.store.checkpoint import Checkpoint, Checkpoints, describe
+from surefoot.store.checkpoint import Boundary, Checkpoint, Checkpoints, describe
 
 
 class Run:
@@ -55,15 +55,16 @@ class Run:
         config: Config,
         env: str | Callable[..., Any] | None = None,
         parent: Mapping[str, Any] | None = None,
+        first: Boundary | None = None,
     ) -> Run:
-        """Start a directory, a new one if none is named; none is ever overwritten."""
+        """Start a directory, a new one if none is named; none is ever overwritten. `first` is the
+        checkpoint that a fork begins with."""
         try:
             settings = config.to_yaml()
         except (TypeError, ValueError) as error:
             raise ConfigError(f"env_args cannot be written down: {error}") from None
         path = path or _fresh_directory(config)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RunError(_taken(path))
+        _require_free(path)
         identity = {
             "id": uuid.uuid4().hex,
             "parent": parent,
@@ -71,12 +72,19 @@ class Run:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         try:
-            durable.make_directory(path / "checkpoints")
-            durable.write_file(path / "config.yaml", settings.encode())
-            durable.write_file(path / "run.json", json.dumps(identity, indent=1).encode() + b"\n")
+            durable.make_directory(path)
+            run = cls(path, config, env)
+            with run.lock():
+                _require_free(path)  # somebody else may have come first
+                durable.make_directory(run.store.directory)
+                durable.write_file(path / "config.yaml", settings.encode())
+                if first is not None:
+                    run.store.write(first)
+                text = json.dumps(identity, indent=1).encode() + b"\n"
+                durable.write_file(path / "run.json", text)  # from now on it is a run
         except OSError as error:
             raise RunError(f"cannot make the run directory {path}: {error}") from None
-        return cls(path, config, env)
+        return run
 
     @classmethod
     def open(cls, path: str | Path, env: str | Callable[..., Any] | None = None) -> Run:
@@ -317,6 +325,12 @@ def problem(config: Config) -> str:
     """Hash what makes two runs' scores comparable: the environment and its settings."""
     text = json.dumps([config.env, config.env_args], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _require_free(path: Path) -> None:
+    there = path.is_dir() and [entry.name for entry in path.iterdir()]
+    if path.exists() and there not in ([], ["lock"]):
+        raise RunError(_taken(path))
 
 
 def _taken(path: Path) -> str:

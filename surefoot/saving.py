@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from shlex import quote
 from typing import Any
@@ -47,6 +48,8 @@ def enter_hall(run: Run) -> None:
     config, identity, best = run.config, run.identity, run.checkpoint("best")
     if best.score is None:
         return
+    state = run.read(best)
+    policy = state["learner"]["policy"]
     entry = Entry(
         run=identity["id"],
         step=best.step,
@@ -56,6 +59,7 @@ def enter_hall(run: Run) -> None:
         env_args=config.env_args,
         seed=config.seed,
         path=str(run.path.absolute()),
+        model=hashlib.sha256(b"".join(a.tobytes() for a in policy.values())).hexdigest()[:12],
     )
     hall = HallOfFame(run.path.parent, identity["problem"], config.hall_of_fame)
-    hall.offer(entry, config, run.read(best))
+    hall.offer(entry, config, state)

@@ -32,6 +32,7 @@ from surefoot.saving import build_saver
 from surefoot.sinks.fanout import FanOut
 from surefoot.sinks.jsonl import JsonLines
 from surefoot.sinks.terminal import terminal
+from surefoot.store.checkpoint import require_saveable
 from surefoot.store.saver import Saver
 from surefoot.training import Training
 
@@ -78,13 +79,14 @@ def train(
     make = factory(env, config.env_args)
     way = find_way(config, make)
     with prepared(config, make, way.kind) as training:
+        require_saveable(training.boundary(metrics_bytes=0))
         run = Run.create(Path(out) if out else None, config, None if isinstance(env, str) else env)
         with run.lock():
             start: dict[str, Any] = {"event": "start", "restore": way.kind, "because": way.because}
             if way.kind in RESTORE_NOTES:
                 start["message"] = f"{RESTORE_NOTES[way.kind]}: {way.because}"
             settings = config.model_dump(mode="json")
-            return carry_out(run, make, training, {**start, "config": settings})
+            return carry_out(run, config, make, training, {**start, "config": settings})
 
 
 @contextmanager
@@ -107,9 +109,10 @@ def prepared(config: Config, make: Factory, kind: Kind) -> Iterator[Training]:
         torch.set_num_threads(before)
 
 
-def carry_out(run: Run, make: Factory, training: Training, opening: Mapping[str, Any]) -> Run:
+def carry_out(
+    run: Run, config: Config, make: Factory, training: Training, opening: Mapping[str, Any]
+) -> Run:
     """Train to the end in a run directory that is ours; write down how it began and ended."""
-    config = run.config
     log = JsonLines(run.path, training.metrics_bytes)
     title = f"surefoot · {config.env} · {config.algo} · seed {config.seed} · {run.path}"
     sink = FanOut([log, terminal(title, config.recent_episodes)])
@@ -126,6 +129,9 @@ def carry_out(run: Run, make: Factory, training: Training, opening: Mapping[str,
         sink.event({"event": ending.event, "reason": ending.reason, "step": step})
     except Interrupted as stopped:
         sink.event({"event": "signal", "reason": signal.Signals(stopped.signal).name})
+        raise
+    except SystemExit as left:
+        sink.event({"event": "signal", "reason": f"exit code {left.code}"})
         raise
     except BaseException as error:
         sink.event({"event": "fault", "error": f"{type(error).__name__}: {error}"})
@@ -164,7 +170,8 @@ def fit(parts: Parts) -> Ending:
             ending = finished(parts.config, training) or stopped(parts.config, parts.started)
             due = progress.iterations % save_every == 0
             if due or (ending and ending.finished):
-                training.collector.anchor()
+                with held.abandonable():  # it may build environments, which may take long
+                    training.collector.anchor()
             kept.boundary = training.boundary(parts.log.offset, score)
             saver.offer(kept.boundary, before, progress)
             if ending:

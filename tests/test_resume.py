@@ -552,6 +552,84 @@ def test_a_score_that_was_reached_does_not_end_a_run_again_that_is_extended(
     assert metric(child, "step")[-1] == ended + 1280
 
 
+def test_an_extension_that_is_interrupted_still_goes_to_its_end(tmp_path: Path) -> None:
+    run = small(tmp_path / "run", env=Counter, stop_at=15.0, total_steps=10_000)
+    ended = int(metric(run, "step")[-1])
+    surefoot.resume(run.path, total_steps=ended + 640, max_hours=1e-9)
+    surefoot.resume(run.path)
+    assert metric(run, "step")[-1] == ended + 640
+
+
+def test_settings_decide_how_far_a_run_goes_whatever_the_journal_says(run: Run) -> None:
+    # killed after the new settings were written, and before anything else
+    run.configure(run.config.model_copy(update={"total_steps": 1920}))
+    surefoot.resume(run.path)
+    assert metric(run, "step")[-1] == 1920
+
+
+def test_a_session_that_reached_its_own_score_does_not_end_the_run(tmp_path: Path) -> None:
+    run = small(tmp_path / "run", env=Counter, max_hours=1e-9)
+    surefoot.resume(run.path, stop_at=1.0, max_hours=1.0)
+    assert metric(run, "step")[-1] < 1280
+    surefoot.resume(run.path, max_hours=1.0)
+    assert metric(run, "step")[-1] == 1280
+
+
+def test_going_back_takes_back_the_models_of_what_is_given_up(run: Run) -> None:
+    first = run.checkpoints[0]
+    known = state(run, first.step)["best"]["return"]["step"]
+    surefoot.resume(run.path, checkpoint=first.step, max_hours=1e-9)
+    models = {file.name for file in (run.path / "models").iterdir()}
+    assert "final_actor.pth" not in models
+    best = state(run)["best"]["return"]["step"]
+    if known in steps(run) and best == known:
+        kept = torch.load(run.path / "models" / "best_return_pi_ckpt.pth", weights_only=True)
+        policy = state(run, known)["learner"]["policy"]
+        assert all(np.array_equal(value, policy[name]) for name, value in kept.items())
+
+
+def test_two_that_want_one_directory_do_not_both_get_it(run: Run, tmp_path: Path) -> None:
+    before = (run.path / "config.yaml").read_text()
+    with pytest.raises(RunError, match="holds a run"):
+        Run.create(run.path, run.config.model_copy(update={"seed": 99}))
+    assert (run.path / "config.yaml").read_text() == before
+    (tmp_path / "new").mkdir()
+    with Run(tmp_path / "new", run.config).lock(), pytest.raises(RunError, match="in use"):
+        Run.create(tmp_path / "new", run.config)
+
+
+def test_a_signal_abandons_the_building_of_environments(tmp_path: Path) -> None:
+    class Slow(Counter):
+        made = 0
+
+        def __init__(self) -> None:
+            super().__init__(length=50)
+            Slow.made += 1
+            if Slow.made == 11:  # one to look at, twice; four rows, the fifth anew
+                os.kill(os.getpid(), signal.SIGTERM)
+            assert Slow.made <= 11, "went on after the signal"
+
+    settings = {"restore": "fresh", "checkpoint_every": "4it"}
+    whole = small(tmp_path / "whole", env=lambda: Counter(50), **settings)
+    with pytest.raises(Interrupted):
+        small(tmp_path / "run", env=Slow, **settings)
+    run = surefoot.resume(tmp_path / "run", env=lambda: Counter(50))
+    assert run_differences(run, whole) == []
+
+
+def test_a_run_that_could_never_be_saved_is_refused_before_it_starts(tmp_path: Path) -> None:
+    class Wordy(Counter):
+        def get_state(self) -> Any:
+            return {"steps": self.steps, "mark": self.mark, "words": list(range(20_000))}
+
+        def set_state(self, state: Any) -> None:
+            self.steps, self.mark = state["steps"], state["mark"]
+
+    with pytest.raises(ConfigError, match="this run could not be saved: a state has too many"):
+        small(tmp_path / "run", env=Wordy, restore="snapshot")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_fork_into_another_task_forgets_scores_and_episodes(run: Run) -> None:
     child = surefoot.fork(
         run.path, run.path.with_name("fork"), env_args={"max_episode_steps": 12}, total_steps=2560

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from surefoot.core import fingerprint, tree
-from surefoot.core.errors import InexactError
+from surefoot.core.errors import EnvError, InexactError
 from surefoot.core.protocols import Replayable, Snapshotted
 from surefoot.core.rollout import Rollout
 from surefoot.core.spec import Spec
@@ -116,7 +116,10 @@ class Snapshots:
         return {"obs": self._obs, "envs": self._env.snapshot()}
 
     def restore(self, obs: Tree, state: State) -> Tree:
-        self._env.recall(state["envs"])
+        try:
+            self._env.recall(state["envs"])
+        except Exception as error:  # it is the environment's own code
+            raise InexactError(f"set_state raised {type(error).__name__}: {error}") from error
         self._obs = tree.map(lambda old, kept: np.array(kept, old.dtype), obs, state["obs"])
         return tree.map(np.copy, self._obs)
 
@@ -160,7 +163,10 @@ class Replay:
         for row in range(len(self._logs)):
             action = tree.map(lambda leaf, row=row: leaf.parts[row], state["action"])
             log = self._logs[row] = Log.of(self._env.spec, action, state["prints"].parts[row])
-            last, prints = self._env.replay(row, log.action)
+            try:
+                last, prints = self._env.replay(row, log.action)
+            except EnvError as error:
+                raise InexactError(f"playing row {row} again failed: {error}") from error
             self._compare(row, log.prints, prints)
             tree.write(obs, row, last)
         return obs

@@ -143,8 +143,11 @@ class GymnasiumVector:
     def _replace(self, row: int) -> None:
         """Exchange a used environment for a new one."""
         if self._used[row]:
-            self._envs[row].close()
-            self._envs[row] = self._make()
+            try:
+                self._envs[row].close()
+                self._envs[row] = self._make()
+            except Exception as error:
+                self._fail(row, f"building it anew raised {_say(error)}", error)
             self._used[row] = False
 
     def _restart(self, ended: list[int]) -> Tree:

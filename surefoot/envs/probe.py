@@ -19,19 +19,20 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from surefoot.core import seeding, tree
 from surefoot.core.errors import ConfigError
-from surefoot.core.seeding import Purpose
+from surefoot.core.seeding import EpisodeSeeds, Purpose
 from surefoot.core.spec import Box, Discrete, Space, Spec
 from surefoot.core.tree import Array, Tree
 from surefoot.envs import snapshot
 from surefoot.envs.gymnasium import Env
 from surefoot.envs.make import Factory
 from surefoot.envs.spaces import to_spec
+from surefoot.envs.vector import NativeVector
 
 Kind: TypeAlias = Literal["snapshot", "replay", "rebuild", "fresh", "inexact"]
 EPISODES, EPISODE_STEPS = 8, 400
 """Histories are compared over this many episodes: what survives a reset may show in few of them."""
 STEPS = 3_000
-"""What a probe may play in all."""
+"""What each part of a probe may play."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,11 @@ def require(kind: Kind, make: Factory, seed: int) -> Way:
                 f"is wrapped in something that has not"
             )
         probe = _VectorProbe(make, seed) if native else _Probe(make, seed, STEPS)
-        if (fault := probe.snapshot_fault()) is not None:
+        try:
+            fault = probe.snapshot_fault()
+        except Exception as error:
+            fault = f"{type(error).__name__}: {error}"
+        if fault is not None:
             raise ConfigError(f"restore='snapshot', but {make.name} does not come back: {fault}")
     return Way(kind, "set in the configuration")
 
@@ -130,10 +135,13 @@ class _Probe:
 
     def rebuild_differs(self) -> int | None:
         """Return the step at which two new environments differ."""
+        self._left = STEPS
         for episode in range(EPISODES):
             step = _first_difference(self._anew(episode), self._anew(episode))
             if step is not None:
                 return step
+            if self._left <= 0:
+                break
         return None
 
     def _anew(self, episode: int) -> list[Any]:
@@ -168,30 +176,29 @@ class _VectorProbe:
 
     def snapshot_fault(self) -> str | None:
         """Say what is wrong with get_state and set_state, if anything is."""
-        with closing(self._make()) as used, closing(self._make()) as new:
-            for env in (used, new):
-                env.reset(seed=self._seed)
-            random = seeding.generator(self._seed, Purpose.CHECK, 4)
-            self._play(used, random, EPISODE_STEPS // 4)
+        with closing(self._begun()) as used, closing(self._begun()) as new:
+            self._play(used, 4, EPISODE_STEPS // 4)
             try:
-                snapshot.put(new, _as_stored(snapshot.take(used)))
+                new.recall(_as_stored(used.snapshot()))
             except Exception as error:
                 return f"{type(error).__name__}: {error}"
-            histories = [
-                self._play(env, seeding.generator(self._seed, Purpose.CHECK, 5), EPISODE_STEPS)
-                for env in (used, new)
-            ]
+            histories = [self._play(env, 5, EPISODE_STEPS) for env in (used, new)]
         step = _first_difference(*histories)
         return None if step is None else f"it differs {step + 1} steps later"
 
-    def _play(self, env: Any, random: np.random.Generator, steps: int) -> list[Any]:
-        action = to_spec(env.single_action_space, "action")
-        spec = Spec(action, action, env.num_envs)
+    def _begun(self) -> NativeVector:
+        env = self._make()
+        vector = NativeVector(self._make.name, env, self._make)
+        vector.reset(EpisodeSeeds(self._seed, Purpose.CHECK), np.zeros(env.num_envs, np.int64))
+        return vector
+
+    def _play(self, env: NativeVector, counter: int, steps: int) -> list[Any]:
+        random = seeding.generator(self._seed, Purpose.CHECK, counter)
         seen = []
         for _ in range(steps):
-            taken = spec.to_env(random_action(spec, random, env.num_envs))
-            obs, *numbers, _ = env.step(taken)
-            seen.append([_bytes(obs), *map(_bytes, numbers)])
+            step = env.step(random_action(env.spec, random, env.spec.rows))
+            facts = (step.reward, step.terminated, step.truncated, step.valid)
+            seen.append([_bytes(step.obs), *map(_bytes, facts)])
         return seen
 
 

@@ -7,7 +7,6 @@ seeds, and later ones too where the environment leaves resetting to us.
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import itemgetter
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -105,7 +104,7 @@ class NativeVector:
         self._make, self._used = make, False
         # Gymnasium's own wrappers of single environments take a seed for each; others take one.
         single = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
-        self._seeding: Callable[[list[int]], Any] = list if single else itemgetter(0)
+        self._seeding: Callable[[list[int], Array], Any] = _all if single else _first
         observation = to_spec(env.single_observation_space, "observation")
         action = to_spec(env.single_action_space, "action")
         self.spec = Spec(observation, action, env.num_envs)
@@ -119,20 +118,23 @@ class NativeVector:
 
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree:
         if self._used:
-            self._env.close()
-            self._env = self._make()
+            try:
+                self._env.close()
+                self._env = self._make()
+            except Exception as error:
+                self.fail(None, f"building it anew raised {type(error).__name__}: {error}", error)
         self._used = True
         self._seeds, self._episode = seeds, episodes.astype(np.int64)
         self._ended[:] = False
         self._step[:] = 0
-        self._reset(options=None)
+        self._reset(np.ones(self.spec.rows, bool), options=None)
         return self.obs
 
     def reset_rows(self, rows: Array) -> None:
         """Reset the rows of this mask; the others stay as they are."""
         self._episode[rows] += 1
         self._step[rows] = 0
-        self._reset(options={"reset_mask": rows.copy()})
+        self._reset(rows, options={"reset_mask": rows.copy()})
         self._episode[rows] -= 1  # `step` counts it like every other end
 
     def step(self, action: Tree) -> Step:
@@ -161,12 +163,16 @@ class NativeVector:
         return self.reset(self._seeds, self._episode + 1)
 
     def snapshot(self) -> State:
-        counts = {"ended": self._ended.copy(), "step": self._step.copy()}
-        return {"env": snapshot.take(self._env), **counts}
+        counts = {"ended": self._ended, "step": self._step, "episode": self._episode}
+        return {
+            "env": snapshot.take(self._env),
+            **{name: value.copy() for name, value in counts.items()},
+        }
 
     def recall(self, state: State) -> None:
         snapshot.put(self._env, state["env"])
         self._ended, self._step = np.array(state["ended"]), np.array(state["step"])
+        self._episode = np.array(state["episode"])
 
     def close(self) -> None:
         self._env.close()
@@ -191,10 +197,10 @@ class NativeVector:
             place = f"{self._name}, row {row}, episode {self._episode[row]}, step {self._step[row]}"
         raise EnvError(f"{place}: {what}") from cause
 
-    def _reset(self, options: dict[str, Any] | None) -> None:
+    def _reset(self, rows: Array, options: dict[str, Any] | None) -> None:
         seeds = [self._seeds(row, episode) for row, episode in enumerate(self._episode.tolist())]
         try:
-            obs, _ = self._env.reset(seed=self._seeding(seeds), options=options)
+            obs, _ = self._env.reset(seed=self._seeding(seeds, rows), options=options)
         except Exception as error:
             self.fail(None, f"reset raised {type(error).__name__}: {error}", error)
         self.take(obs)
@@ -245,3 +251,12 @@ class NativeVector:
             self.fail(int((mask & np.isinf(values)).argmax()), f"info metric {name!r} is infinite")
         below = columns.get(name, np.full(len(values), np.nan))
         columns[name] = np.where(mask, values, below)
+
+
+def _all(seeds: list[int], rows: Array) -> Any:
+    return seeds
+
+
+def _first(seeds: list[int], rows: Array) -> Any:
+    """Take the seed of the first row that is reset."""
+    return seeds[int(rows.argmax())]

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
-from surefoot.core.errors import CheckpointError, SaveError, VersionError
+from surefoot.core.errors import CheckpointError, ConfigError, SaveError, VersionError
 from surefoot.core.state import Piece, State
 from surefoot.store import durable, format
 from surefoot.store.segments import Segments
@@ -190,6 +190,7 @@ class Checkpoints:
         names = [path.name, *(f"{path.name}-{n}" for n in range(2, 10_000))]
         free = next(name for name in names if not (self.superseded / name).exists())
         os.rename(path, self.superseded / free)
+        os.utime(self.superseded / free)  # when it was set aside
         for directory in (self.superseded, self.directory):
             durable.sync(directory)
         return self.superseded / free
@@ -198,13 +199,22 @@ class Checkpoints:
         """Remove what interrupted writers left, what was set aside long ago, and segments that no
         manifest names."""
         durable.sweep(self.directory)
-        aside = sorted(self.superseded.glob("step_*"), key=lambda path: path.stat().st_mtime_ns)
+        there = [p for p in self.superseded.glob("step_*") if not (p / PINNED).exists()]
+        aside = sorted(there, key=lambda path: path.stat().st_mtime_ns)
         for path in aside[:-SUPERSEDED]:
             shutil.rmtree(path, ignore_errors=True)
         current = [_try(path) for path in self.paths()]
         if all(current):  # a manifest that cannot be read may name any
-            found = [*current, *map(_try, aside[-SUPERSEDED:])]
+            found = [*current, *map(_try, self.superseded.glob("step_*"))]
             self._segments.retain({name for one in found if one for name in one.manifest.segments})
+
+
+def require_saveable(boundary: Boundary) -> None:
+    """Refuse a state that could never be written, before anything is trained."""
+    try:
+        format.encode(boundary.state, lambda piece: "")
+    except ValueError as error:
+        raise ConfigError(f"this run could not be saved: {error}") from None
 
 
 def machine() -> dict[str, str | int]:

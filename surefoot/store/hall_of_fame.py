@@ -1,6 +1,6 @@
 """The best models over all runs of one problem: one per run, the k best.
 
-hall_of_fame/<problem>/  entries.json  lock  <run id>-<step>/  (a run directory of its own)
+hall_of_fame/<problem>/  entries.json  lock  <run id>-<step>-<model>/  (a run of its own)
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Entry(BaseModel):
     seed: NonNegativeInt
     path: str
     """Where the run was."""
+    model: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+    """The beginning of a hash of its weights."""
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -49,7 +51,7 @@ class Entry(BaseModel):
 
     @property
     def directory(self) -> str:
-        return f"{self.run}-{self.step}"
+        return f"{self.run}-{self.step}-{self.model}"
 
 
 Entries = TypeAdapter(list[Entry])

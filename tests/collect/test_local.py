@@ -193,6 +193,28 @@ def test_gymnasium_vector_environments_give_the_same_facts_in_every_autoreset_mo
     assert data.metrics["env/steps"] == pytest.approx(reported)
 
 
+class OneSeed(SyncVectorEnv):
+    """Takes one seed for all rows, and leaves resetting to the caller."""
+
+    def __init__(self) -> None:
+        makers = [lambda length=length: Counter(length) for length in (7, 3, 5)]
+        super().__init__(makers, autoreset_mode=AutoresetMode.DISABLED)
+
+    @property
+    def unwrapped(self) -> Any:
+        return None
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return super().reset(seed=[int(seed) + k for k in range(3)], options=options)
+
+
+def test_a_vector_that_takes_one_seed_gets_that_of_a_row_that_is_reset() -> None:
+    (data,) = play(LocalCollector(make_vector(factory(OneSeed), 3), 60, 0))
+    for row, length in enumerate((7, 3, 5)):
+        marks = data.obs[:-1:length, row, 1]
+        assert len(np.unique(marks)) == len(marks)
+
+
 def test_a_vector_of_the_wrong_size_is_refused() -> None:
     def make() -> Any:
         return gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")

@@ -13,7 +13,7 @@ from surefoot.collect import restoration
 from surefoot.collect.build import build_collector
 from surefoot.config import Config, PPOConfig
 from surefoot.core import fingerprint
-from surefoot.core.errors import ConfigError, InexactError
+from surefoot.core.errors import ConfigError, EnvError, InexactError
 from surefoot.core.protocols import Collector
 from surefoot.core.rollout import Rollout
 from surefoot.core.state import differences
@@ -86,8 +86,10 @@ class SavedButLeaks(Saved):
 class SavedVector(SyncVectorEnv):
     """A vector environment that offers its state, or forgets half of it."""
 
-    def __init__(self, forgets: bool = False) -> None:
-        super().__init__([Saved] * 3)
+    def __init__(
+        self, forgets: bool = False, mode: AutoresetMode = AutoresetMode.NEXT_STEP
+    ) -> None:
+        super().__init__([Saved] * 3, autoreset_mode=mode)
         self.forgets = forgets
 
     def get_state(self) -> Any:
@@ -231,6 +233,45 @@ def test_a_replay_that_ends_early_names_row_and_step() -> None:
         other.restore(collect.state())
 
 
+def test_an_environment_that_fails_when_it_is_played_again_is_inexact() -> None:
+    class Fails(Counter):
+        allowed = 10**9
+
+        def step(self, action: Any) -> Any:
+            Fails.allowed -= 1
+            return super().step(action) if Fails.allowed > 0 else 1 / 0
+
+    class Refuses(Saved):
+        def set_state(self, state: Any) -> None:
+            raise LookupError("no such state")
+
+    collect = built(lambda: Fails(length=50), "replay", horizon=12)
+    collect.collect(learner(collect.spec).actor())
+    other = built(lambda: Fails(length=50), "replay", horizon=12)
+    Fails.allowed = 5
+    with pytest.raises(InexactError, match=r"playing row 0 again failed: .*ZeroDivisionError"):
+        other.restore(collect.state())
+    collect = built(Saved, "snapshot")
+    collect.collect(learner(collect.spec).actor())
+    with pytest.raises(InexactError, match="set_state raised LookupError: no such state"):
+        built(Refuses, "snapshot").restore(collect.state())
+
+
+def test_an_environment_that_cannot_be_built_anew_is_named_with_its_row() -> None:
+    class Scarce(Counter):
+        made = 0
+
+        def __init__(self) -> None:
+            super().__init__(length=5)
+            Scarce.made += 1
+            if Scarce.made > 3:
+                raise OSError("no licence left")
+
+    collect = built(Scarce, "rebuild", horizon=8)
+    with pytest.raises(EnvError, match=r"row 0, episode 1, .*building it anew .*no licence left"):
+        collect.collect(learner(collect.spec).actor())
+
+
 def test_a_fingerprint_changes_with_every_bit() -> None:
     random = np.random.default_rng(0)
     obs = {"z": random.standard_normal((4, 3)), "a": np.zeros((4, 2), np.uint8)}
@@ -264,6 +305,7 @@ def test_the_log_keeps_only_running_episodes() -> None:
         (SavedStrangely, "replay"),
         (SavedButLeaks, "rebuild"),
         (SavedVector, "snapshot"),
+        (lambda: SavedVector(mode=AutoresetMode.DISABLED), "snapshot"),
         (lambda: SavedVector(forgets=True), "fresh"),
         (lambda: gymnasium.wrappers.ClipAction(Saved()), "replay"),
         (vector(AutoresetMode.SAME_STEP), "fresh"),

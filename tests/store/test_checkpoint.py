@@ -149,11 +149,13 @@ def test_only_so_many_that_were_set_aside_stay(tmp_path: Path) -> None:
         written = kept.write(at(step, {"log": Appended([Piece({"x": np.full(2, step)})])}))
         os.utime(kept.supersede(written.path), (step, step))
     (kept.superseded / "step_000000000014" / "manifest.json").write_text("{")
-    os.utime(kept.superseded / "step_000000000014", (14, 14))
+    (kept.superseded / "step_000000000002" / "pinned").touch()
+    for step in (2, 14):
+        os.utime(kept.superseded / f"step_{step:012d}", (step, step))
     kept.tidy()
     names = sorted(path.name for path in kept.superseded.iterdir())
-    assert names == [f"step_{step:012d}" for step in range(5, 15)]
-    assert len(list((tmp_path / "segments").iterdir())) == 9  # one manifest cannot be read
+    assert names == [f"step_{step:012d}" for step in (2, *range(5, 15))]  # and what is pinned
+    assert len(list((tmp_path / "segments").iterdir())) == 10  # one manifest cannot be read
 
 
 def test_a_checkpoint_pinned_at_the_last_moment_stays(tmp_path: Path) -> None:

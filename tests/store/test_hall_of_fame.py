@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 import surefoot
 from surefoot.config import Config
@@ -28,6 +29,7 @@ def model() -> State:
 
 def entry(run: str, score: float, step: int = 10, **changed: Any) -> Entry:
     facts = {"by": "return", "env": "E", "env_args": {}, "seed": 0, "path": f"runs/{run}"}
+    facts |= {"model": "0" * 12}
     return Entry(run=run, step=step, score=score, **{**facts, **changed})
 
 
@@ -49,7 +51,7 @@ def test_the_best_are_kept_in_order_one_per_run(tmp_path: Path) -> None:
     assert not hall.offer(entry("c", 2.0, step=30), Config(env="E"), boundary)
     assert ranks(tmp_path) == [("c", 20, 6.0), ("b", 10, 5.0), ("e", 10, 4.0)]
     kept = {path.name for path in hall.directory.iterdir() if path.is_dir()}
-    assert kept == {"c-20", "b-10", "e-10"}
+    assert kept == {f"{name}-{'0' * 12}" for name in ("c-20", "b-10", "e-10")}
 
 
 def test_the_same_model_again_is_no_second_one(tmp_path: Path) -> None:
@@ -124,6 +126,19 @@ def test_a_runs_evaluation_counts_more_than_its_return(tmp_path: Path) -> None:
     hall.offer(entry("a", 500.0), Config(env="E"), state)
     assert hall.offer(entry("a", 480.0, step=20, by="evaluation"), Config(env="E"), state)
     assert ranks(tmp_path) == [("a", 20, 480.0)]
+
+
+def test_another_policy_of_the_same_run_and_step_replaces_the_model(tmp_path: Path) -> None:
+    hall, old, new = HallOfFame(tmp_path, "problem", 3), model(), model()
+    for array in new["learner"]["policy"].values():
+        array += 1
+    hall.offer(entry("a", 1.0), Config(env="E"), old)
+    hall.offer(entry("a", 2.0, model="1" * 12), Config(env="E"), new)
+    (kept,) = [path for path in hall.directory.iterdir() if path.is_dir()]
+    assert kept.name == hall.entries()[0].directory
+    weights = torch.load(kept / "actor.pth", weights_only=True)
+    expected = new["learner"]["policy"]
+    assert all(np.array_equal(value, expected[name]) for name, value in weights.items())
 
 
 def test_functions_without_a_name_are_not_compared(tmp_path: Path) -> None:
