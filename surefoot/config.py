@@ -275,8 +275,8 @@ class Config(Model):
     recent_episodes: PositiveInt = 100
     """How many of the last episodes the `recent/` metrics cover."""
     checkpoint_every: Interval | None = None
-    """Save after this many steps, or iterations as 200it; none: 20 times a run, and at least every
-    500,000 steps."""
+    """Save after this many steps, or iterations as 200it; none: 20 times a run, but every 2,500
+    steps at most and every 500,000 at least."""
     keep: PositiveInt = 3
     """How many of the last checkpoints stay, besides the best and those pinned."""
     restore: Literal["auto", "snapshot", "replay", "rebuild", "fresh", "inexact"] = "auto"
@@ -306,7 +306,7 @@ class Config(Model):
 
     def checkpoint_iterations(self) -> int:
         """Return after how many iterations a checkpoint is due."""
-        default = Steps(count=max(1, min(self.total_steps // 20, 500_000)))
+        default = Steps(count=min(max(self.total_steps // 20, 2_500), 500_000))
         return (self.checkpoint_every or default).iterations(self.iteration_steps())
 
     def to_yaml(self) -> str:

@@ -23,6 +23,8 @@ from surefoot.verify import run_differences
 
 server = multiprocessing.get_context("forkserver")
 server.set_forkserver_preload(["gymnasium.envs.box2d", "tests.killing", "tests.warm"])
+PATIENCE = 300.0
+"""Seconds after which a process that does not end is a failure."""
 CALLS = ("open", "write", "fsync", "rename", "mkdir", "unlink", "rmdir")
 """What a save asks of the operating system."""
 
@@ -112,7 +114,7 @@ def finish(work: Callable[..., None], *arguments: Any) -> float:
     """Work in a process to the end; return how long it took."""
     begun = time.monotonic()
     process = start(work, *arguments)
-    process.join()
+    process.join(PATIENCE)
     assert process.exitcode == 0
     return time.monotonic() - begun
 
@@ -120,7 +122,7 @@ def finish(work: Callable[..., None], *arguments: Any) -> float:
 def kill_inside_a_save(case: str, out: Path, chance: random.Random) -> bool:
     """Let a training die at a random call of a random save; say whether it did."""
     process = start(dying, chance.randrange(120), train, case, out)
-    process.join()
+    process.join(PATIENCE)
     return bool(process.exitcode == -signal.SIGKILL)
 
 

@@ -114,3 +114,16 @@ def test_every_preset_is_valid_and_for_an_environment_that_exists(name: str) -> 
 def test_defaults_are_the_usual_ones() -> None:
     assert Config().ppo.learning_rate == Constant(value=3e-4)
     assert Config().ppo.clip_range == Constant(value=0.2)
+
+
+def test_checkpoints_are_spaced_by_the_length_of_the_run() -> None:
+    def iterations(total: int, every: str | None = None) -> int:
+        settings = {"total_steps": total, "checkpoint_every": every, "envs": 8}
+        return resolve("X", None, {**settings, "ppo": {"horizon": 25}}).checkpoint_iterations()
+
+    assert iterations(10_000) == 12  # every 2,500 steps at most
+    assert iterations(100_000) == 25
+    assert iterations(10**9) == 2500  # every 500,000 at least
+    assert iterations(10_000, "7it") == 7
+    assert iterations(10_000, "1e3") == 5
+    assert iterations(10_000, "30") == 1

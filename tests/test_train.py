@@ -85,7 +85,7 @@ def test_the_directory_holds_identity_settings_journal_and_checkpoints(tmp_path:
     assert {"id", "parent", "problem", "created"} == set(identity)
     assert Run.open(run.path).config == run.config
     events = [entry["event"] for entry in lines(run, "journal.jsonl")]
-    assert events == ["start", *["save"] * 20, "finish"]
+    assert events == ["start", "save", "finish"]
     assert run.checkpoint("last").step == 1280
     assert run.summary()["state"] == "finished"
 

@@ -67,7 +67,7 @@ def test_processes_at_once_lose_nothing(tmp_path: Path) -> None:
     for job in jobs:
         job.start()
     for job in jobs:
-        job.join()
+        job.join(60)
     assert [job.exitcode for job in jobs] == [0] * 8
     assert [name for name, _, _ in ranks(tmp_path)] == ["r7", "r6", "r5", "r4", "r3"]
 
