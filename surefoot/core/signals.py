@@ -79,11 +79,13 @@ def _handled(handle: Callable[[int, Any], None], *numbers: signal.Signals) -> It
     """Install a handler; only a process's main thread can, elsewhere nothing changes."""
     handlers = {}
     if threading.current_thread() is threading.main_thread():
-        # nohup ignores SIGHUP, and that is to stay; None is a handler that is not Python's
-        ours = [n for n in numbers if signal.getsignal(n) not in (signal.SIG_IGN, None)]
+        # nohup ignores SIGHUP, and that is to stay; SIGINT is ignored in any background job, which
+        # must still end in order when somebody sends it.
+        ours = [n for n in numbers if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
         handlers = {number: signal.signal(number, handle) for number in ours}
     try:
         yield
     finally:
         for number, handler in handlers.items():
-            signal.signal(number, handler)
+            # None is a handler that is not Python's, which cannot be put back.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
