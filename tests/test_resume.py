@@ -450,7 +450,12 @@ COMMAND = ["--seed", "1", "--envs", "4", "--ppo.horizon", "64", "--total-steps",
 def started(out: Path, *words: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "surefoot", "train", "CartPole-v1", *COMMAND, *words]
     process = subprocess.Popen(
-        [*command, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # as a shell does to background jobs
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     )
     wait_for_metrics(out, process)
     return process
