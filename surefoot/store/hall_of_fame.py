@@ -71,7 +71,12 @@ class HallOfFame:
         try:
             return Entries.validate_json(durable.read_file(self.directory / ENTRIES, ENTRY_BYTES))
         except ValidationError as error:
-            raise RunError(f"{self.directory / ENTRIES} cannot be used: {error}") from None
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise RunError(
+                f"{self.directory / ENTRIES} cannot be used ({place}: {first['msg']}); move it "
+                f"away to begin a new one"
+            ) from None
 
     def offer(self, entry: Entry, config: Config, model: State) -> bool:
         """Take a model in if it is among the best; say whether it was."""
