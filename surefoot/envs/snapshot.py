@@ -13,6 +13,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from surefoot.core.state import State
 
+METHODS = ("get_state", "set_state")
 TRANSPARENT = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
 
 
@@ -40,15 +41,11 @@ def put(env: Any, state: State) -> None:
 
 def _core(env: Any) -> Any | None:
     """Find the outermost part that offers its state, behind transparent wrappers."""
-    while not (callable(getattr(env, "get_state", None)) and callable(_setter(env))):
+    while not all(callable(getattr(env, name, None)) for name in METHODS):
         if not isinstance(env, TRANSPARENT):
             return None
         env = env.env
     return env
-
-
-def _setter(env: Any) -> Any:
-    return getattr(env, "set_state", None)
 
 
 def _limits(env: Any) -> list[TimeLimit[Any, Any]]:
