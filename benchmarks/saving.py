@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import surefoot
-from surefoot.collect.local import LocalCollector
+from surefoot.collect.collector import StageCollector
 from surefoot.config import resolve
 from surefoot.core import tree
 from surefoot.envs.make import factory
@@ -68,7 +68,7 @@ def checkpoint(name: str, place: Path) -> None:
         print(f"{name}: {size / 1e3:,.0f} kB; taken down in {took:.2f} ms, ", end="")
         print(f"written in {write:.1f} ms, read in {read:.1f} ms")
         print(f"  one iteration takes {1000 * seconds:,.0f} ms")
-        collector = cast(LocalCollector, training.collector)
+        collector = cast(StageCollector, training.collector)
         rollout = collector.collect(training.learner.actor())
         kept = collector._restoration.state()
         used = sum(part.nbytes for ragged in tree.leaves(kept) for part in ragged.parts)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from surefoot.collect.local import LocalCollector
+from surefoot.collect.local import local_collector
 from surefoot.config import Config, Linear, PolicyConfig, PPOConfig
 from surefoot.core.progress import Progress
 from surefoot.envs.make import factory, make_vector
@@ -125,7 +125,7 @@ def learn(probe: Probe) -> tuple[dict[float, float], dict[float, int]]:
         ),
         policy=PolicyConfig(hidden=(32,)),
     )
-    collector = LocalCollector(make_vector(factory(probe.env), 8), config.ppo.horizon, config.seed)
+    collector = local_collector(make_vector(factory(probe.env), 8), config.ppo.horizon, config.seed)
     learner = build_learner(config, collector.spec)
     progress = Progress(config.total_steps)
     while not progress.done:

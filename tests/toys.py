@@ -8,7 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
-from surefoot.collect.local import LocalCollector
+from surefoot.collect.collector import StageCollector
+from surefoot.collect.local import local_collector
 from surefoot.config import Config, PolicyConfig, PPOConfig
 from surefoot.envs.make import factory, make_vector
 from surefoot.learn.build import build_learner
@@ -64,8 +65,8 @@ ENVS = {
 
 def collector(
     env: Any, rows: int = 4, horizon: int = 16, seed: int = 3, **args: Any
-) -> LocalCollector:
-    return LocalCollector(make_vector(factory(env, args), rows), horizon, seed)
+) -> StageCollector:
+    return local_collector(make_vector(factory(env, args), rows), horizon, seed)
 
 
 def learner(spec: Any, policy: dict[str, Any] | None = None, seed: int = 3, **ppo: Any) -> PPO:

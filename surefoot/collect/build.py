@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from surefoot.collect.local import LocalCollector
+from surefoot.collect.local import local_collector
 from surefoot.collect.restoration import Fresh, Inexact, Replay, Restoration, Snapshots
 from surefoot.config import Config
 from surefoot.core.protocols import Collector, Replayable, Snapshotted, VectorEnv
@@ -25,7 +25,7 @@ def build_collector(config: Config, make: Factory, kind: Kind | None = None) -> 
     kind = kind or find_way(config, make).kind
     env = make_vector(make, config.envs, rebuild=kind == "rebuild")
     horizon, seed, width = config.ppo.horizon, config.seed, config.inference_rows
-    return LocalCollector(env, horizon, seed, width, _restoration(kind, env))
+    return local_collector(env, horizon, seed, width, _restoration(kind, env))
 
 
 def _restoration(kind: Kind, env: VectorEnv) -> Restoration:

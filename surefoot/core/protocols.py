@@ -54,7 +54,10 @@ class Step(NamedTuple):
     truncated: Array
     """[N]"""
     valid: Array
-    """[N]: false where the action was not used because a library spent the step on a reset."""
+    """[N]: false where the action was not used because a library spent the step on a reset, and
+    where the step was lost."""
+    lost: Array
+    """[N]: true where whoever played the row is gone, and the row's episode with them."""
     final_obs: Tree
     """[K, …]: true last observations of the K rows that ended, in row order."""
     success: Array

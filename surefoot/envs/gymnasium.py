@@ -31,15 +31,24 @@ class GymnasiumVector:
     """One row per environment; an ended one starts its next episode at once.
 
     `make` builds an environment anew; with `rebuild` that happens before every episode, for
-    environments in which something survives `reset`.
+    environments in which something survives `reset`. Its rows may be part of more: `first_row` is
+    the number of the first, and `trail` where it leaves word for whoever watches from outside: how
+    many calls it has made into an environment, and in which row the last one is.
     """
 
     def __init__(
-        self, name: str, envs: Sequence[Env], make: Callable[[], Env], rebuild: bool = False
+        self,
+        name: str,
+        envs: Sequence[Env],
+        make: Callable[[], Env],
+        rebuild: bool = False,
+        first_row: int = 0,
+        trail: Array | None = None,
     ) -> None:
         first = envs[0]
         self._name, self._envs = name, list(envs)
-        self._make, self._rebuild = make, rebuild
+        self._make, self._rebuild, self._first_row = make, rebuild, first_row
+        self._trail = np.zeros(2, np.int64) if trail is None else trail
         self._used = [False] * len(envs)
         self.spec = Spec(
             to_spec(first.observation_space, "observation"),
@@ -51,7 +60,7 @@ class GymnasiumVector:
         rows = len(envs)
         self._obs = self.spec.empty_observations(rows)
         self._none_final = self.spec.empty_observations(0)
-        self._valid = np.ones(rows, bool)
+        self._valid, self._lost = np.ones(rows, bool), np.zeros(rows, bool)
         self._unknown = np.full(rows, np.nan)
         self._episode = [0] * rows
         self._step = [0] * rows
@@ -87,7 +96,17 @@ class GymnasiumVector:
         self._check(rewards)
         final = self._restart(ended) if ended else self._none_final
         reward = np.array(rewards)
-        return Step(self._obs, reward, terminated, truncated, self._valid, final, success, info)
+        return Step(
+            self._obs,
+            reward,
+            terminated,
+            truncated,
+            self._valid,
+            self._lost,
+            final,
+            success,
+            info,
+        )
 
     def restart(self, rows: Array) -> Tree:
         for row in np.flatnonzero(rows).tolist():
@@ -126,6 +145,7 @@ class GymnasiumVector:
 
     def _play(self, row: int, action: Any) -> tuple[Any, float, bool, bool]:
         """Step one row and leave what it sees in the buffer; return info, reward and flags."""
+        self._leave_word(row)
         try:
             returned = self._envs[row].step(action)
         except Exception as error:
@@ -140,9 +160,14 @@ class GymnasiumVector:
         terminated = self._flag(row, terminated, "terminated")
         return extra, reward, terminated, self._flag(row, truncated, "truncated")
 
+    def _leave_word(self, row: int) -> None:
+        self._trail[0] += 1
+        self._trail[1] = self._first_row + row
+
     def _replace(self, row: int) -> None:
         """Exchange a used environment for a new one."""
         if self._used[row]:
+            self._leave_word(row)
             try:
                 self._envs[row].close()
                 self._envs[row] = self._make()
@@ -164,7 +189,8 @@ class GymnasiumVector:
             self._replace(row)
         self._used[row] = True
         self._step[row] = 0
-        seed = self._seeds(row, self._episode[row])
+        seed = self._seeds(self._first_row + row, self._episode[row])
+        self._leave_word(row)
         try:
             returned = self._envs[row].reset(seed=seed)
         except Exception as error:
@@ -221,8 +247,8 @@ class GymnasiumVector:
             self._fail(row, f"{what}{'/' + path if path else ''} is not finite: {_short(values)}")
 
     def _fail(self, row: int, what: str, cause: Exception | None = None) -> NoReturn:
-        place = f"{self._name}, row {row}, episode {self._episode[row]}, step {self._step[row]}"
-        raise EnvError(f"{place}: {what}") from cause
+        where = f"row {self._first_row + row}, episode {self._episode[row]}"
+        raise EnvError(f"{self._name}, {where}, step {self._step[row]}: {what}") from cause
 
 
 def _say(error: Exception) -> str:

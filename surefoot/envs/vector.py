@@ -155,7 +155,8 @@ class NativeVector:
         self._step[ended] = 0
         self._ended = ended
         info, success = self._numbers(infos, valid, ended)
-        return Step(self.obs, reward, terminated, truncated, valid, final, success, info)
+        lost = np.zeros(self.spec.rows, bool)
+        return Step(self.obs, reward, terminated, truncated, valid, lost, final, success, info)
 
     def restart(self, rows: Array) -> Tree:
         """Begin the next episode of all rows: a vector can only be built anew as a whole."""

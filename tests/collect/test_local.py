@@ -8,7 +8,8 @@ import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from surefoot.collect.local import LocalCollector
+from surefoot.collect.collector import StageCollector
+from surefoot.collect.local import local_collector
 from surefoot.collect.record import Tally
 from surefoot.core.protocols import Step
 from surefoot.core.seeding import EpisodeSeeds
@@ -16,7 +17,7 @@ from surefoot.envs.make import factory, make_vector
 from tests.toys import ENVS, Counter, collector, learner
 
 
-def play(collect: LocalCollector, rollouts: int = 1) -> list:  # type: ignore[type-arg]
+def play(collect: StageCollector, rollouts: int = 1) -> list:  # type: ignore[type-arg]
     actor = learner(collect.spec).actor()
     return [collect.collect(actor) for _ in range(rollouts)]
 
@@ -75,7 +76,9 @@ def test_environments_get_actions_of_their_space_and_rollouts_keep_what_was_samp
         single = lambda: Counter(length=4, action=space)  # noqa: E731
         return SyncVectorEnv([single, single]) if native else single()
 
-    (data,) = play(LocalCollector(make_vector(factory(make), 2), 12, 0))  # Counter asserts contains
+    (data,) = play(
+        local_collector(make_vector(factory(make), 2), 12, 0)
+    )  # Counter asserts contains
     if isinstance(space, Box):
         assert (np.abs(data.action) > 1).any()
     else:
@@ -92,7 +95,7 @@ def test_invalid_steps_count_towards_no_episode() -> None:
     yes, no = np.ones(1, bool), np.zeros(1, bool)
     obs = np.zeros((1, 2))
     for valid, reward, end in ((no, 100.0, no), (yes, 1.0, no), (yes, 2.0, yes)):
-        step = Step(obs, np.array([reward]), end, no, valid, obs, nothing, {})
+        step = Step(obs, np.array([reward]), end, no, valid, no, obs, nothing, {})
         episodes = tally.add(step)
     assert [(e.total, e.length) for e in episodes] == [(3.0, 2)]
 
@@ -146,7 +149,7 @@ def test_one_seed_gives_one_rollout_and_another_seed_another(kind: str) -> None:
 
 @pytest.mark.parametrize("width", [1, 3, 4, 7])
 def test_the_policy_is_asked_for_groups_of_one_width(width: int) -> None:
-    collect = LocalCollector(make_vector(factory("CartPole-v1"), 4), 8, 3, width)
+    collect = local_collector(make_vector(factory("CartPole-v1"), 4), 8, 3, width)
     actor = learner(collect.spec).actor()
     asked: list[int] = []
     act = actor.act
@@ -170,7 +173,7 @@ def test_gymnasium_vector_environments_give_the_same_facts_in_every_autoreset_mo
         makers = [lambda length=length: Counter(length, truncate=True) for length in (3, 4)]
         return SyncVectorEnv(makers, autoreset_mode=mode)
 
-    (data,) = play(LocalCollector(make_vector(factory(make), 2), 12, 0))
+    (data,) = play(local_collector(make_vector(factory(make), 2), 12, 0))
     phantom = ~data.valid
     assert phantom.any() == (mode == AutoresetMode.NEXT_STEP)
     assert not (phantom & data.ended).any()
@@ -209,7 +212,7 @@ class OneSeed(SyncVectorEnv):
 
 
 def test_a_vector_that_takes_one_seed_gets_that_of_a_row_that_is_reset() -> None:
-    (data,) = play(LocalCollector(make_vector(factory(OneSeed), 3), 60, 0))
+    (data,) = play(local_collector(make_vector(factory(OneSeed), 3), 60, 0))
     for row, length in enumerate((7, 3, 5)):
         marks = data.obs[:-1:length, row, 1]
         assert len(np.unique(marks)) == len(marks)

@@ -1,0 +1,124 @@
+"""The collector: plays rollouts on a stage, wherever that is, and can come back to where it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from surefoot.collect.pace import Pace, Scene, Stage
+from surefoot.collect.record import Record, Tally
+from surefoot.collect.restoration import Restoration
+from surefoot.core import seeding, tree
+from surefoot.core.protocols import Actor
+from surefoot.core.rollout import Rollout
+from surefoot.core.seeding import EpisodeSeeds, Purpose
+from surefoot.core.state import State
+from surefoot.core.tree import Tree
+
+
+class StageCollector:
+    """Plays `horizon` steps of every row per rollout."""
+
+    def __init__(
+        self, stage: Stage, pace: Pace, horizon: int, seed: int, restoration: Restoration
+    ) -> None:
+        self.spec = stage.spec
+        self._stage, self._pace, self._horizon, self._seed = stage, pace, horizon, seed
+        self._restoration = restoration
+        self._iteration = 0
+        self._memory: Tree | None = None
+        self._begun = np.ones(self.spec.rows, bool)
+        self._tally = Tally(self.spec.rows)
+        self._obs = self._reset()
+
+    def collect(self, actor: Actor) -> Rollout:
+        self._settle()
+        random = seeding.generator(self._seed, Purpose.ACTION, self._iteration)
+        noise = actor.noise(random, self._horizon, self.spec.rows)
+        memory = actor.memory(self.spec.rows) if self._memory is None else self._memory
+        memory = tree.map(np.copy, memory)  # what `state` returned stays as it was
+        record = Record(self.spec, self._horizon, self._obs)
+        scene = Scene(actor, noise, memory, self._begun.copy(), record, self._tally)
+        self._pace.play(self._stage, scene, self._horizon)
+        self._obs = tree.map(np.copy, tree.index(record.obs, self._horizon))
+        self._memory, self._begun = memory, scene.begun
+        self._iteration += 1
+        rollout = record.rollout()
+        self._restoration.note(rollout)
+        return replace(rollout, log_prob=actor.log_prob(rollout))
+
+    def anchor(self) -> None:
+        self._settle()
+        rows = self._restoration.unsaveable()
+        if rows.any():
+            self._obs = tree.map(np.copy, self._stage.restart(rows))
+            self._skip(rows)
+            self._settle()
+
+    @property
+    def exact(self) -> bool:
+        return self._restoration.exact
+
+    def state(self) -> State:
+        environments = self._restoration.state()
+        if self._settle():  # taking it down may have found that somebody is gone
+            environments = self._restoration.state()
+        return {
+            "iteration": self._iteration,
+            "tally": self._tally.state(),
+            "begun": self._begun,
+            "memory": self._memory,
+            "environments": environments,
+        }
+
+    def restore(self, state: State) -> None:
+        self._iteration = _count(state["iteration"])
+        self._tally = Tally.of(self.spec.rows, state["tally"])
+        self._begun = np.zeros(self.spec.rows, bool) | state["begun"]
+        self._memory = _memory(state["memory"], self.spec.rows)
+        self._obs = self._restoration.restore(self._reset(), state["environments"])
+
+    def renew(self, state: State) -> None:
+        self._iteration = _count(state["iteration"])
+        self._tally = Tally(self.spec.rows)
+        self._tally.number += int(np.max(state["tally"]["number"])) + 1
+        self._begun, self._memory = np.ones(self.spec.rows, bool), None
+        self._obs = self._reset()
+        self._restoration.cut(self._begun, self._obs)
+
+    def close(self) -> None:
+        self._stage.close()
+
+    def _reset(self) -> Tree:
+        obs = self._stage.reset(EpisodeSeeds(self._seed), self._tally.number)
+        return tree.map(np.copy, obs)
+
+    def _settle(self) -> bool:
+        """Take note of rows that had to begin a new episode on their own; say if there were."""
+        rows, obs = self._stage.broken()
+        if rows.any():
+            self._obs = tree.map(np.copy, obs)
+            self._skip(rows)
+        return bool(rows.any())
+
+    def _skip(self, rows: Any) -> None:
+        self._tally.skip(rows)
+        self._begun = self._begun | rows
+        self._restoration.cut(rows, self._obs)
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r:.40} is no count")
+    return value
+
+
+def _memory(value: Any, rows: int) -> Tree | None:
+    """Check what rows remembered: nothing yet, or a tree of arrays with their axis first."""
+    if value is not None:
+        for leaf in tree.leaves(value):
+            if not isinstance(leaf, np.ndarray) or leaf.shape[:1] != (rows,):
+                raise ValueError(f"memory of {rows} rows is {leaf!r:.40}")
+    return value
