@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
+import pickle
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import cloudpickle  # type: ignore[import-untyped]
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from surefoot.core.errors import ConfigError, nearest
@@ -58,11 +62,79 @@ def factory(env: str | Callable[..., Any], arguments: Mapping[str, Any] | None =
         return Factory(name_of(env), env, arguments)
     if not env:
         raise ConfigError("no environment given: name a Gymnasium id or module:factory")
-    if ":" in env:
-        function = _imported(env)
-        if function is not None:
-            return Factory(env, function, arguments)
-    return Factory(env, _registered(env), arguments)
+    if ":" not in env:
+        return Factory(env, _registered(env), arguments)
+    imported = Imported(absolute(env))
+    imported.find()  # raises where it leads nowhere
+    return Factory(env, imported, arguments)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """Makes a registered environment, in a process that does not know its id too."""
+
+    spec: EnvSpec
+
+    def __call__(self, **arguments: Any) -> Any:
+        name = self.spec.id
+        try:
+            # Our own loop checks every value, so Gymnasium's checker would do it twice.
+            return gymnasium.make(self.spec, disable_env_checker=True, **arguments)
+        except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+            raise ConfigError(f"{name} needs a package that is missing: {error}") from None
+        except TypeError as error:
+            raise ConfigError(f"{name} does not take these arguments: {error}") from None
+        except gymnasium.error.Error as error:
+            raise ConfigError(f"{name}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Imported:
+    """Calls what `module:name` or `file.py:name` refers to; every process imports it itself."""
+
+    reference: str
+
+    def __call__(self, **arguments: Any) -> Any:
+        return self.find()(**arguments)
+
+    def find(self) -> Callable[..., Any]:
+        """Import it; the name may also be of an environment that the module registers."""
+        place, _, name = self.reference.rpartition(":")
+        module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
+        function = getattr(module, name, None)
+        if function is None and name in gymnasium.registry:
+            return _registered(name)
+        if function is None:
+            public = [word for word in vars(module) if not word.startswith("_")]
+            raise ConfigError(f"{place} has no {name!r}{nearest(name, public)}")
+        if not callable(function):
+            kind = type(function).__name__
+            raise ConfigError(f"{self.reference} is a {kind}, not a factory function")
+        return function  # type: ignore[no-any-return]
+
+
+def ship(make: Factory) -> bytes:
+    """Pack a factory for a process with the same Python path and working directory."""
+    try:
+        return pickle.dumps((make.name, cloudpickle.dumps(make)))
+    except Exception as error:
+        raise ConfigError(
+            f"{make.name} cannot be sent to a worker process: {_unpicklable(make)}{error}; "
+            f"make that inside the function, or use --collector local"
+        ) from error
+
+
+def unship(packed: bytes) -> Factory:
+    """Unpack a factory in the process that is to use it."""
+    name, content = pickle.loads(packed)
+    try:
+        make: Factory = pickle.loads(content)
+    except Exception as error:
+        raise ConfigError(
+            f"{name} cannot be used in a worker process: {_said(error)}; name it as "
+            f"module:function or file.py:function, or use --collector local"
+        ) from error
+    return make
 
 
 def absolute(env: str) -> str:
@@ -108,35 +180,18 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"<{name or type(function).__name__}>"
 
 
-def _imported(reference: str) -> Callable[..., Any] | None:
-    """Import `module:name` or `file.py:name`; None if the module registers that Gymnasium id."""
-    place, _, name = reference.rpartition(":")
-    module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place, reference)
-    function = getattr(module, name, None)
-    if function is None and name in gymnasium.registry:
-        return None
-    if function is None:
-        public = [word for word in vars(module) if not word.startswith("_")]
-        raise ConfigError(f"{place} has no {name!r}{nearest(name, public)}")
-    if not callable(function):
-        raise ConfigError(f"{reference} is a {type(function).__name__}, not a factory function")
-    return function  # type: ignore[no-any-return]
-
-
-def _from_module(name: str, reference: str) -> ModuleType:
+def _from_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"environment {reference!r}: {error}; is it on the Python path?"
-        ) from None
+        raise ConfigError(f"importing {name} failed: {error}; is it on the Python path?") from None
     except Exception as error:
         raise ConfigError(f"importing {name} failed: {_said(error)}") from error
 
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise ConfigError(f"environment file {path} does not exist")
+        raise ConfigError(f"the file {path} does not exist")
     name = f"surefoot_file_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -159,25 +214,30 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
-def _registered(name: str) -> Callable[..., Any]:
-    """Return a function that makes a registered environment, after making sure there is one."""
+def _unpicklable(make: Factory) -> str:
+    """Name the variable that cannot be sent, where it can be told."""
+    used = dict(make.arguments)
+    if inspect.isfunction(make.function):
+        found = inspect.getclosurevars(make.function)
+        used |= {**found.globals, **found.nonlocals}
+    for name, value in used.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception:
+            return f"its {name!r} is a {type(value).__name__}: "
+    return ""
+
+
+def _registered(name: str) -> Registered:
+    """Find what makes a registered environment."""
     try:
-        gymnasium.spec(name)
+        spec = gymnasium.spec(name)
     except gymnasium.error.Error as error:
         if isinstance(error, gymnasium.error.UnregisteredEnv):
             hint = nearest(name, gymnasium.registry) or "; see gymnasium.pprint_registry()"
             raise ConfigError(f"there is no environment {name!r}{hint}") from None
         raise ConfigError(f"environment {name!r}: {error}") from None
-
-    def make(**arguments: Any) -> Any:
-        try:
-            # Our own loop checks every value, so Gymnasium's checker would do it twice.
-            return gymnasium.make(name, disable_env_checker=True, **arguments)
-        except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
-            raise ConfigError(f"{name} needs a package that is missing: {error}") from None
-        except TypeError as error:
-            raise ConfigError(f"{name} does not take these arguments: {error}") from None
-        except gymnasium.error.Error as error:
-            raise ConfigError(f"{name}: {error}") from None
-
-    return make
+    place, _, attribute = str(spec.entry_point).partition(":")
+    # In another process `__main__` is another module, so take along what it refers to.
+    own = getattr(sys.modules["__main__"], attribute, None) if place == "__main__" else None
+    return Registered(spec if own is None else replace(spec, entry_point=own))
