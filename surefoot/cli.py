@@ -83,10 +83,12 @@ def fork(words: list[str]) -> int:
 
     options = parse(ForkOptions, words, "fork")
     settings = given(options, words)
-    env = settings.pop("env", None)
+    functions = {name: settings.pop(name, None) for name in ("env", "metrics")}
     from surefoot.resume import fork as branch
 
-    return _finished(lambda: branch(options.run, options.out, options.checkpoint, env, **settings))
+    return _finished(
+        lambda: branch(options.run, options.out, options.checkpoint, **functions, **settings)
+    )
 
 
 def pin(words: list[str]) -> int:
@@ -167,7 +169,7 @@ def evaluate(words: list[str]) -> int:
     path = options.run or champion(options.runs, options.best or "", options.env_args)
     if options.best and not options.json_:
         print(f"champion of {options.best}: {path}")
-    result = Run.open(path, options.env).evaluate(
+    result = Run.open(path, options.env, options.metrics).evaluate(
         episodes=options.episodes,
         checkpoint=options.checkpoint,
         deterministic=not options.stochastic,
@@ -251,6 +253,7 @@ def described(result: Evaluation) -> str:
         lines.append(f"  {name:<8}{mean:10.2f} ± {std:.2f}   from {low:.2f} to {high:.2f}")
     if result.success_rate is not None:
         lines.append(f"  success {result.success_rate:10.1%}")
+    lines += [f"  env/{name} {value:.4g}" for name, value in result.env.items()]
     return "\n".join(lines)
 
 

@@ -260,6 +260,9 @@ class Config(Model):
     """Environments stepped side by side."""
     env_args: dict[str, Any] = {}
     """Arguments for the environment, KEY=VALUE …; values are read as YAML."""
+    metrics: str = ""
+    """Function of info, env or both that returns more metrics, as package.module:function or
+    path/to/file.py:function; empty: what environments put into info["metrics"] alone."""
     algo: Literal["ppo"] = "ppo"
     """Learning algorithm; the group of settings with its name applies."""
     collector: Literal["local"] = "local"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from surefoot.collect.record import Tally
 from surefoot.core import seeding, tree
 from surefoot.core.errors import RunError
-from surefoot.core.metrics import Metrics, mean, prefixed, present
+from surefoot.core.metrics import Averages, Metrics, mean, prefixed, present
 from surefoot.core.protocols import Actor, VectorEnv
 from surefoot.core.rollout import Episode
 from surefoot.core.seeding import EpisodeSeeds, Purpose
@@ -31,6 +31,8 @@ class Evaluation:
     episodes: list[Episode]
     step: int
     """The training step of the policy that played."""
+    env: Metrics = field(default_factory=dict)
+    """The mean of each metric of the environment over the steps of these episodes."""
 
     @property
     def returns(self) -> list[float]:
@@ -65,7 +67,7 @@ class Evaluation:
             length_mean=self.length_mean,
             success_rate=self.success_rate,
         )
-        return prefixed("evaluate", figures)
+        return prefixed("evaluate", {**figures, **prefixed("env", self.env)})
 
     def summary(self) -> dict[str, float | int]:
         """Return every figure by name."""
@@ -77,7 +79,7 @@ class Evaluation:
             figures[f"{name}_max"] = max(values)
         if self.success_rate is not None:
             figures["success_rate"] = self.success_rate
-        return figures
+        return {**figures, **prefixed("env", self.env)}
 
 
 def evaluate(
@@ -106,17 +108,19 @@ def play(actor: Actor, env: VectorEnv, episodes: int, seed: int, step: int) -> E
     """
     rows = env.spec.rows
     quota = np.array([len(range(row, episodes, rows)) for row in range(rows)])
-    tally = Tally(rows)
+    tally, averages = Tally(rows), Averages()
     obs = env.reset(EpisodeSeeds(seed, Purpose.EVALUATION_RESET, step), tally.number)
     memory = actor.memory(rows)
     played: list[Episode] = []
     limit = MAX_STEPS * math.ceil(episodes / rows)
     for t in range(limit):
         if (tally.number >= quota).all():
-            return Evaluation(sorted(played, key=lambda e: (e.number, e.row)), step)
+            played.sort(key=lambda e: (e.number, e.row))
+            return Evaluation(played, step, averages.means())
         noise = actor.noise(seeding.generator(seed, Purpose.EVALUATION_ACTION, step, t), rows)
         action, memory = actor.act(tree.map(np.copy, obs), None, memory, noise)
-        result = env.step(action)
+        result, counted = env.step(action), tally.number < quota
+        averages.add({k: np.where(counted, x, np.nan) for k, x in result.info.items()})
         played += [e for e in tally.add(result) if e.number < quota[e.row]]
         obs = result.obs
     raise RunError(

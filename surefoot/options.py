@@ -73,6 +73,8 @@ class ResumeOptions(Model):
     """Go on from the last that was saved; begin new episodes where old ones do not come back."""
     env: str | None = None
     """The environment, for runs whose own was a function that cannot be imported."""
+    metrics: str | None = None
+    """The metrics function, for runs whose own cannot be imported; '': go on without."""
 
 
 class ForkOptions(Config):
@@ -151,6 +153,8 @@ class EvalOptions(Model):
     """Seed of the episodes; none: the run's."""
     env: str | None = None
     """Play in this environment: for runs whose own was a function that cannot be imported."""
+    metrics: str | None = None
+    """The metrics function, for runs whose own cannot be imported; '': play without."""
     render: bool = False
     """Show the episodes in a window."""
     json_: Annotated[bool, arg(name="json")] = False

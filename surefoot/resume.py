@@ -12,7 +12,7 @@ from surefoot.core.best import Best
 from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import CheckpointError, ConfigError, InexactError, RunError
 from surefoot.core.state import Appended, State
-from surefoot.envs.make import absolute, name_of
+from surefoot.envs.make import reference
 from surefoot.envs.probe import Kind
 from surefoot.policy.files import actor_file
 from surefoot.run import Run
@@ -36,15 +36,17 @@ def resume(
     max_hours: float | None = None,
     stop_at: float | None = None,
     allow_inexact: bool = False,
+    metrics: str | Callable[..., Any] | None = None,
 ) -> Run:
     """Go on with an interrupted run as if nothing had happened, or extend a finished one.
 
-    `env` is its environment where that is a function nobody can import. `checkpoint` is the step
+    `env` and `metrics` are its environment and its metrics function where those are functions
+    nobody can import; `metrics=""` goes on without. `checkpoint` is the step
     to go back to, or `best`; all that came after it is set aside. `max_hours` counts from now, and
     `stop_at` is for this time only. `allow_inexact` goes on from the very last that was saved,
     with new episodes where the old ones cannot be gone on with.
     """
-    run = Run.open(path, env)
+    run = Run.open(path, env, metrics)
     with run.lock():
         found = _found(run, checkpoint, allow_inexact)
         config, extension = _extended(run.config, found, total_steps)
@@ -70,25 +72,27 @@ def fork(
     out: str | Path | None = None,
     checkpoint: str | int = "last",
     env: str | Callable[..., Any] | None = None,
+    metrics: str | Callable[..., Any] | None = None,
     **settings: Any,
 ) -> Run:
     """Start a new run from a checkpoint of another, with other settings; it remembers its parent.
 
     Counters and curves go on from the checkpoint's step. The best is the fork's own.
     """
-    parent = Run.open(path, env)
+    parent = Run.open(path, env, metrics)
     found = parent.checkpoint(checkpoint)
     state = parent.read(found)
-    name = {} if env is None else {"env": absolute(env) if isinstance(env, str) else name_of(env)}
+    given = {name: it for name, it in (("env", env), ("metrics", metrics)) if it is not None}
+    names = {name: reference(it) for name, it in given.items()}
     inherited = parent.config.model_dump(mode="json")
-    config = build({"parent": {**inherited, **name}, "argument": settings})
+    config = build({"parent": {**inherited, **names}, "argument": settings})
     _require_same_networks(parent.config, config)
     if config.total_steps <= found.step:
         raise ConfigError(
             f"total_steps={config.total_steps} is spent at step {found.step:,}, where the fork "
             f"begins; give a larger --total-steps"
         )
-    make = Run(parent.path, config, env).factory({})
+    make = Run(parent.path, config, env, metrics).factory({})
     same_task, same_episodes = (
         all(getattr(config, name) == getattr(parent.config, name) for name in names)
         for names in (SAME_TASK, SAME_EPISODES)
@@ -100,9 +104,10 @@ def fork(
             config, reached = _without_reached(config, training.recent.score)
             notes += reached
         lineage = {"id": parent.identity["id"], "step": found.step, "path": str(parent.path)}
-        function = None if env is None or isinstance(env, str) else env
         first = training.boundary(metrics_bytes=0)
-        run = Run.create(Path(out) if out else None, config, function, lineage, first)
+        functions = {name: it for name, it in given.items() if not isinstance(it, str)}
+        place = Path(out) if out else None
+        run = Run.create(place, config, parent=lineage, first=first, **functions)
         with run.lock():
             message = "\n".join([f"forked from {found.path}", *notes])
             changed = _changes(parent.config, config)

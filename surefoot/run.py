@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
@@ -25,7 +26,7 @@ from surefoot.core import tree
 from surefoot.core.errors import CheckpointError, ConfigError, RunError, SurefootError
 from surefoot.core.spec import Spec
 from surefoot.core.state import State
-from surefoot.envs.make import Factory, factory
+from surefoot.envs.make import Factory, factory, measure
 from surefoot.evaluate import ROWS, Evaluation, evaluate
 from surefoot.policy.actor import Greedy, PolicyActor, Sample
 from surefoot.policy.agent import Agent
@@ -41,12 +42,16 @@ class Run:
     """One training and its directory."""
 
     def __init__(
-        self, path: Path, config: Config, env: str | Callable[..., Any] | None = None
+        self,
+        path: Path,
+        config: Config,
+        env: str | Callable[..., Any] | None = None,
+        metrics: str | Callable[..., Any] | None = None,
     ) -> None:
         self.path = path
         self.config = config
         self.store = Checkpoints(path)
-        self._env = env
+        self._env, self._metrics = env, metrics
 
     @classmethod
     def create(
@@ -54,6 +59,7 @@ class Run:
         path: Path | None,
         config: Config,
         env: str | Callable[..., Any] | None = None,
+        metrics: str | Callable[..., Any] | None = None,
         parent: Mapping[str, Any] | None = None,
         first: Boundary | None = None,
     ) -> Run:
@@ -73,7 +79,7 @@ class Run:
         }
         try:
             durable.make_directory(path)
-            run = cls(path, config, env)
+            run = cls(path, config, env, metrics)
             with run.lock():
                 _require_free(path)  # somebody else may have come first
                 durable.make_directory(run.store.directory)
@@ -87,8 +93,14 @@ class Run:
         return run
 
     @classmethod
-    def open(cls, path: str | Path, env: str | Callable[..., Any] | None = None) -> Run:
-        """Open a run; `env` is its environment where that is a function nobody can import."""
+    def open(
+        cls,
+        path: str | Path,
+        env: str | Callable[..., Any] | None = None,
+        metrics: str | Callable[..., Any] | None = None,
+    ) -> Run:
+        """Open a run; `env` and `metrics` are its environment and its metrics function where those
+        are functions nobody can import. With `metrics=""` it does without."""
         path = Path(path)
         if not (path / "run.json").is_file():
             what = (
@@ -101,7 +113,7 @@ class Run:
             raise RunError(f"{path / 'config.yaml'} cannot be used: {error}") from None
         if not config.env:
             raise RunError(f"{path / 'config.yaml'} cannot be used: it names no environment")
-        run = cls(path, config, env)
+        run = cls(path, config, env, metrics)
         assert run.identity  # raises where run.json cannot be used
         return run
 
@@ -241,12 +253,28 @@ class Run:
                 f"cannot be imported; say where it is with --env file.py:function, or in Python "
                 f"with env=function"
             )
+        metrics = self.config.metrics if self._metrics is None else self._metrics
+        if isinstance(metrics, str) and metrics.startswith("<"):
+            raise RunError(
+                f"the metrics of {self.path} are the function {metrics}, which cannot be imported; "
+                f"say where it is with --metrics file.py:function, or in Python with "
+                f"metrics=function; or do without, with --metrics ''"
+            )
         try:
-            return factory(self._env or self.config.env, {**self.config.env_args, **extra})
+            make = factory(self._env or self.config.env, {**self.config.env_args, **extra})
         except ConfigError as error:
             if self._env is not None:
                 raise
             raise RunError(f"{error}; if it is elsewhere now, say so with --env") from None
+        try:
+            return replace(make, metrics=measure(metrics))
+        except ConfigError as error:
+            if self._metrics is not None:
+                raise
+            raise RunError(
+                f"{error}; if it is elsewhere now, say so with --metrics, or do without with "
+                f"--metrics ''"
+            ) from None
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -23,7 +23,7 @@ from surefoot.core.protocols import Learner, Sink
 from surefoot.core.rollout import Rollout
 from surefoot.core.spec import Spec
 from surefoot.ending import Ending, Interrupted, finished, interruptible, stopped
-from surefoot.envs.make import Factory, absolute, factory, name_of
+from surefoot.envs.make import Factory, absolute, factory, name_of, reference
 from surefoot.envs.probe import Kind
 from surefoot.evaluate import Evaluation, evaluate
 from surefoot.learn.build import build_learner
@@ -60,12 +60,14 @@ def train(
     env: str | Callable[..., Any],
     config: Config | None = None,
     out: str | Path | None = None,
+    metrics: str | Callable[..., Any] | None = None,
     **settings: Any,
 ) -> Run:
     """Train an agent and return its run.
 
-    `env` is a Gymnasium id, `module:factory`, or a function that returns an environment. Settings
-    are a whole `config`, used as it is, or keywords over the environment's preset.
+    `env` is a Gymnasium id, `module:factory`, or a function that returns an environment. `metrics`
+    is a function of `info`, `env` or both that returns a dict of numbers, or `module:function`.
+    Settings are a whole `config`, used as it is, or keywords over the environment's preset.
     """
     if config is not None and settings:
         raise ConfigError("give either a config or single settings, not both")
@@ -76,11 +78,14 @@ def train(
     env = absolute(env) if isinstance(env, str) else env
     name = env if isinstance(env, str) else name_of(env)
     config = config.model_copy(update={"env": name}) if config else resolve(name, None, settings)
-    make = factory(env, config.env_args)
+    measure = config.metrics if metrics is None else metrics
+    make = factory(env, config.env_args, measure)
+    config = config.model_copy(update={"metrics": reference(measure)})
     way = find_way(config, make)
     with prepared(config, make, way.kind) as training:
         require_saveable(training.boundary(metrics_bytes=0))
-        run = Run.create(Path(out) if out else None, config, None if isinstance(env, str) else env)
+        function, own = (None if isinstance(it, str) else it for it in (env, measure))
+        run = Run.create(Path(out) if out else None, config, function, own)
         with run.lock():
             start: dict[str, Any] = {"event": "start", "restore": way.kind, "because": way.because}
             if way.kind in RESTORE_NOTES:

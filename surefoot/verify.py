@@ -32,6 +32,7 @@ def verify(config: Config, steps: int, say: Callable[[str], None]) -> tuple[list
         "checkpoint_every": often,
         "hall_of_fame": 0,
         "env": absolute(config.env),
+        "metrics": absolute(config.metrics),
     }
     config = config.model_copy(update={**changed, "max_hours": None, "stop_at": None})
     with tempfile.TemporaryDirectory(prefix="surefoot-verify-") as place:

@@ -21,6 +21,7 @@ from surefoot.core.spec import Spec
 from surefoot.core.state import State
 from surefoot.core.tree import Array, Tree
 from surefoot.envs import snapshot
+from surefoot.envs.metrics import MetricsFault
 from surefoot.envs.spaces import BadOutput, nonfinite, reader, require_playable, to_spec
 
 Env: TypeAlias = gymnasium.Env[Any, Any]
@@ -148,6 +149,8 @@ class GymnasiumVector:
         self._leave_word(row)
         try:
             returned = self._envs[row].step(action)
+        except MetricsFault as fault:
+            self._fail(row, str(fault), fault.cause)
         except Exception as error:
             self._fail(row, f"step({_short(action)}) raised {_say(error)}", error)
         self._step[row] += 1

@@ -23,6 +23,7 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from surefoot.core.errors import ConfigError, nearest
 from surefoot.core.protocols import VectorEnv
 from surefoot.envs.gymnasium import GymnasiumVector
+from surefoot.envs.metrics import REMEDY, Measure
 from surefoot.envs.vector import NativeVector
 
 
@@ -34,6 +35,8 @@ class Factory:
     """What messages and run directories call it."""
     function: Callable[..., Any]
     arguments: Mapping[str, Any]
+    metrics: Measure | None = None
+    """The function that takes more numbers from every step, if there is one."""
 
     def __call__(self) -> Any:
         """Build one Gymnasium environment or vector environment."""
@@ -52,21 +55,27 @@ class Factory:
         for space in ("observation_space", "action_space"):
             if not hasattr(env, space):
                 raise ConfigError(f"{self.name} made a {type(env).__name__} without {space}")
-        return env
+        return env if self.metrics is None else self.metrics.around(env)
 
 
-def factory(env: str | Callable[..., Any], arguments: Mapping[str, Any] | None = None) -> Factory:
-    """Find what makes the environment: a function, a Gymnasium id, or `module:factory`."""
+def factory(
+    env: str | Callable[..., Any],
+    arguments: Mapping[str, Any] | None = None,
+    metrics: str | Callable[..., Any] = "",
+) -> Factory:
+    """Find what makes the environment: a function, a Gymnasium id, or `module:factory`; and what
+    takes more numbers from it, if anything does."""
     arguments = arguments or {}
+    measured = measure(metrics)
     if callable(env):
-        return Factory(name_of(env), env, arguments)
+        return Factory(name_of(env), env, arguments, measured)
     if not env:
         raise ConfigError("no environment given: name a Gymnasium id or module:factory")
     if ":" not in env:
-        return Factory(env, _registered(env), arguments)
+        return Factory(env, _registered(env), arguments, measured)
     imported = Imported(absolute(env))
     imported.find()  # raises where it leads nowhere
-    return Factory(env, imported, arguments)
+    return Factory(env, imported, arguments, measured)
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,7 @@ class Imported:
             raise ConfigError(f"{place} has no {name!r}{nearest(name, public)}")
         if not callable(function):
             kind = type(function).__name__
-            raise ConfigError(f"{self.reference} is a {kind}, not a factory function")
+            raise ConfigError(f"{self.reference} is a {kind}, not a function")
         return function  # type: ignore[no-any-return]
 
 
@@ -141,6 +150,11 @@ def absolute(env: str) -> str:
     """Give a `path/to/file.py:factory` its full path, so that it can be found from anywhere."""
     place, _, name = env.rpartition(":")
     return f"{Path(place).resolve()}:{name}" if place.endswith(".py") else env
+
+
+def reference(thing: str | Callable[..., Any]) -> str:
+    """Write down how a run remembers a function: by its full name, or only as `<name>`."""
+    return absolute(thing) if isinstance(thing, str) else name_of(thing)
 
 
 def make_vector(make: Factory, rows: int, rebuild: bool = False) -> VectorEnv:
@@ -217,15 +231,34 @@ def _said(error: Exception) -> str:
 def _unpicklable(make: Factory) -> str:
     """Name the variable that cannot be sent, where it can be told."""
     used = dict(make.arguments)
-    if inspect.isfunction(make.function):
-        found = inspect.getclosurevars(make.function)
-        used |= {**found.globals, **found.nonlocals}
+    for function in (make.function, make.metrics and make.metrics.find()):
+        if inspect.isfunction(function):
+            found = inspect.getclosurevars(function)
+            used |= {**found.globals, **found.nonlocals}
     for name, value in used.items():
         try:
             cloudpickle.dumps(value)
         except Exception:
             return f"its {name!r} is a {type(value).__name__}: "
     return ""
+
+
+def measure(metrics: str | Callable[..., Any]) -> Measure | None:
+    """Find a metrics function: given, or `module:function`; none if the name is empty."""
+    if metrics == "":
+        return None
+    if not isinstance(metrics, str):
+        if not callable(metrics):
+            raise ConfigError(f"metrics={metrics!r}: {REMEDY}")
+        return Measure(name_of(metrics), lambda: metrics)
+    if ":" not in metrics:
+        raise ConfigError(f"metrics={metrics!r}: {REMEDY}")
+    imported = Imported(absolute(metrics))
+    try:
+        imported.find()
+    except ConfigError as error:
+        raise ConfigError(f"metrics={metrics!r}: {error}") from error.__cause__
+    return Measure(metrics, imported.find)
 
 
 def _registered(name: str) -> Registered:

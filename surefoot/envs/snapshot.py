@@ -1,7 +1,7 @@
 """The state of an environment that offers `get_state()` and `set_state(state)`.
 
-The state is a tree of arrays and JSON values. Wrappers of Gymnasium's own that `gymnasium.make`
-puts around an environment are looked through; any other must offer the two methods itself.
+The state is a tree of arrays and JSON values. Our own wrappers, and those that `gymnasium.make`
+puts around an environment, are looked through; any other must offer the two methods itself.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from surefoot.core.state import State
+from surefoot.envs.metrics import Measured, MeasuredVector
 
 METHODS = ("get_state", "set_state")
-TRANSPARENT = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
+TRANSPARENT = (OrderEnforcing, PassiveEnvChecker, TimeLimit, Measured, MeasuredVector)
 
 
 def offered(env: Any) -> bool:
@@ -26,7 +28,9 @@ def take(env: Any) -> State:
     """Take down all there is to know of a running episode."""
     core = _core(env)
     assert core is not None
-    return {"state": copy.deepcopy(core.get_state()), "elapsed": _elapsed(env)}
+    ended = [wrapper.ended.tolist() for wrapper in _outside(env, MeasuredVector)]
+    elapsed = [int(limit._elapsed_steps or 0) for limit in _outside(env, TimeLimit)]
+    return {"state": copy.deepcopy(core.get_state()), "elapsed": elapsed, "ended": ended}
 
 
 def put(env: Any, state: State) -> None:
@@ -34,9 +38,11 @@ def put(env: Any, state: State) -> None:
     core = _core(env)
     assert core is not None
     core.set_state(copy.deepcopy(state["state"]))
-    limits = _limits(env)
-    for limit, steps in zip(limits, state["elapsed"], strict=True):
-        limit._elapsed_steps = int(steps)  # type: ignore[assignment]
+    for limit, steps in zip(_outside(env, TimeLimit), state["elapsed"], strict=True):
+        limit._elapsed_steps = int(steps)
+    # A run may go on with a metrics function that it did not have, or without the one it had.
+    for wrapper, ended in zip(_outside(env, MeasuredVector), state.get("ended", []), strict=False):
+        wrapper.ended = np.array(ended, bool)
 
 
 def _core(env: Any) -> Any | None:
@@ -48,15 +54,11 @@ def _core(env: Any) -> Any | None:
     return env
 
 
-def _limits(env: Any) -> list[TimeLimit[Any, Any]]:
-    """List the time limits outside the part that offers its state."""
+def _outside(env: Any, kind: type) -> list[Any]:
+    """List the wrappers of a kind outside the part that offers its state."""
     core, found = _core(env), []
     while env is not core:
-        if isinstance(env, TimeLimit):
+        if isinstance(env, kind):
             found.append(env)
         env = env.env
     return found
-
-
-def _elapsed(env: Any) -> list[int]:
-    return [int(limit._elapsed_steps or 0) for limit in _limits(env)]

@@ -21,6 +21,7 @@ from surefoot.core.spec import Spec
 from surefoot.core.state import State
 from surefoot.core.tree import Array, Tree
 from surefoot.envs import snapshot
+from surefoot.envs.metrics import MetricsFault
 from surefoot.envs.spaces import BadOutput, nonfinite, reader, require_playable, to_spec
 
 
@@ -141,6 +142,8 @@ class NativeVector:
         unused = self._autoreset.unused(self._ended)
         try:
             obs, reward, terminated, truncated, infos = self._env.step(self.spec.to_env(action))
+        except MetricsFault as fault:
+            self.fail(None, str(fault), fault.cause)
         except Exception as error:
             self.fail(None, f"step raised {type(error).__name__}: {error}", error)
         self._step = np.where(unused, 0, self._step + 1)
