@@ -265,8 +265,20 @@ class Config(Model):
     path/to/file.py:function; empty: what environments put into info["metrics"] alone."""
     algo: Literal["ppo"] = "ppo"
     """Learning algorithm; the group of settings with its name applies."""
-    collector: Literal["local"] = "local"
-    """Who steps the environments: this process."""
+    collector: Literal["auto", "local", "processes"] = "auto"
+    """Who steps the environments: this process, or worker processes. auto times the environment and
+    picks what is faster; the choice changes no number."""
+    n_proc: PositiveInt | None = None
+    """Worker processes; none: one per core."""
+    min_inference_size: PositiveInt | None = None
+    """Ask the policy as soon as this many rows wait for it, rather than by fixed groups: faster
+    where steps take unequal times, but not the same numbers every time. none: fixed groups."""
+    step_timeout: PositiveFloat = 60.0
+    """Seconds that one call into an environment may take in a worker before it is replaced."""
+    worker_restarts: NonNegativeInt = 20
+    """Workers that may be lost and replaced within ten minutes before the run gives up."""
+    on_env_error: Literal["stop", "restart"] = "stop"
+    """What to do when an environment raises or returns nonsense: stop, or replace the worker."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where networks live; auto takes a GPU if there is one."""
     threads: PositiveInt = 1
@@ -297,11 +309,16 @@ class Config(Model):
     hall_of_fame: NonNegativeInt = 5
     """How many of the best models over all runs beside this one to keep; 0: leave it alone."""
     inference_rows: PositiveInt | None = None
-    """Rows per call of the policy while collecting; none: all of them."""
+    """Rows per call of the policy while collecting; none: all of them, or half of more than 64."""
     ppo: PPOConfig = PPOConfig()
     """Settings of PPO."""
     policy: PolicyConfig = PolicyConfig()
     """Settings of the networks."""
+
+    def inference_width(self) -> int:
+        """Return how many rows the policy is asked for at once, whoever collects."""
+        whole = self.envs if self.envs <= 64 else -(-self.envs // 2)
+        return self.inference_rows or whole
 
     def iteration_steps(self) -> int:
         """Return how many steps one iteration takes, if all of them are valid."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from surefoot.collect.build import find_way
+from surefoot.collect.choose import choose
 from surefoot.config import Config, PolicyConfig, build
 from surefoot.core.best import Best
 from surefoot.core.episodes import RecentEpisodes
@@ -19,7 +20,7 @@ from surefoot.run import Run
 from surefoot.store import durable, loader
 from surefoot.store.checkpoint import Checkpoint, machine_differences, naming
 from surefoot.store.loader import Found
-from surefoot.train import carry_out, prepared
+from surefoot.train import carry_out, collector_notes, prepared
 from surefoot.training import Training
 
 SAME_TASK = ("env", "env_args")
@@ -97,9 +98,12 @@ def fork(
         all(getattr(config, name) == getattr(parent.config, name) for name in names)
         for names in (SAME_TASK, SAME_EPISODES)
     )
+    choice = choose(config, make)
+    config = choice.config
     kind = _kind(state) if same_episodes else find_way(config, make).kind
     with prepared(config, make, kind) as training:
         notes = _inherit(training, found, state, same_task, same_episodes)
+        notes += collector_notes(choice)
         if "stop_at" not in settings:
             config, reached = _without_reached(config, training.recent.score)
             notes += reached

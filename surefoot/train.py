@@ -13,10 +13,12 @@ from typing import Any
 import torch
 
 from surefoot.collect.build import build_collector, find_way
+from surefoot.collect.choose import Choice, choose
 from surefoot.config import Config, resolve
 from surefoot.core import signals
 from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import ConfigError
+from surefoot.core.events import Bulletin
 from surefoot.core.metrics import Metrics, mean, prefixed, present
 from surefoot.core.progress import Progress
 from surefoot.core.protocols import Learner, Sink
@@ -80,18 +82,32 @@ def train(
     config = config.model_copy(update={"env": name}) if config else resolve(name, None, settings)
     measure = config.metrics if metrics is None else metrics
     make = factory(env, config.env_args, measure)
-    config = config.model_copy(update={"metrics": reference(measure)})
+    choice = choose(config.model_copy(update={"metrics": reference(measure)}), make)
+    config = choice.config
     way = find_way(config, make)
     with prepared(config, make, way.kind) as training:
         require_saveable(training.boundary(metrics_bytes=0))
         function, own = (None if isinstance(it, str) else it for it in (env, measure))
         run = Run.create(Path(out) if out else None, config, function, own)
         with run.lock():
-            start: dict[str, Any] = {"event": "start", "restore": way.kind, "because": way.because}
+            notes = collector_notes(choice)
             if way.kind in RESTORE_NOTES:
-                start["message"] = f"{RESTORE_NOTES[way.kind]}: {way.because}"
+                notes.append(f"{RESTORE_NOTES[way.kind]}: {way.because}")
+            start: dict[str, Any] = {"event": "start", "restore": way.kind, "because": way.because}
+            start |= {"message": "\n".join(notes)} if notes else {}
             settings = config.model_dump(mode="json")
             return carry_out(run, config, make, training, {**start, "config": settings})
+
+
+def collector_notes(choice: Choice) -> list[str]:
+    """Say who steps the environments, if that was left to us, and what follows from it."""
+    config, notes = choice.config, []
+    if choice.because:
+        workers = f"{config.n_proc} worker processes" if config.n_proc else "this process"
+        notes.append(f"environments are stepped by {workers}: {choice.because}")
+    if config.min_inference_size is not None:
+        notes.append("min_inference_size: this run will not repeat itself bit for bit")
+    return notes
 
 
 @contextmanager
@@ -100,11 +116,12 @@ def prepared(config: Config, make: Factory, kind: Kind) -> Iterator[Training]:
     before = torch.get_num_threads()
     torch.set_num_threads(config.threads)
     try:
-        collector = build_collector(config, make, kind)
+        events = Bulletin()
+        collector = build_collector(config, make, kind, events)
         try:
             learner = build_learner(config, collector.spec)
             progress, recent = Progress(config.total_steps), RecentEpisodes(config.recent_episodes)
-            yield Training(kind, collector, learner, progress, recent)
+            yield Training(kind, collector, learner, progress, recent, events)
         except BaseException:
             with suppress(Exception):  # what is on its way is worse news
                 collector.close()
@@ -126,6 +143,7 @@ def carry_out(
     parts = Parts(config, training, evaluator, log, sink, saver, run)
     try:
         sink.event(opening)
+        training.events.listen(sink.event)
         if log.missing:
             message = f"metrics.jsonl lacks {log.missing:,} bytes that were there: a gap in curves"
             sink.event({"event": "metrics-missing", "message": message})

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from surefoot.core.best import Best
 from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import CheckpointError
+from surefoot.core.events import Bulletin
 from surefoot.core.progress import Progress
 from surefoot.core.protocols import Collector, Learner
 from surefoot.core.rollout import Rollout
@@ -37,6 +38,8 @@ class Training:
     learner: Learner
     progress: Progress
     recent: RecentEpisodes
+    events: Bulletin
+    """What happens to those who play."""
     best_return: Best = field(default_factory=Best)
     best_evaluation: Best = field(default_factory=Best)
     metrics_bytes: int = 0

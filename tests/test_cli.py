@@ -21,7 +21,7 @@ def make(limit=50):
     return gymnasium.make("CartPole-v1", max_episode_steps=limit)
 """
 BREAKS = """
-from tests.toys import Counter
+from tests.counter import Counter
 
 class Breaks(Counter):
     def step(self, action):

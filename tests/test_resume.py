@@ -22,7 +22,7 @@ from surefoot.ending import Interrupted
 from surefoot.run import Run
 from surefoot.store import checkpoint
 from surefoot.verify import run_differences
-from tests.toys import Counter
+from tests.counter import Counter
 
 SMALL: dict[str, Any] = {
     "total_steps": 1280,

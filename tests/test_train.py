@@ -17,7 +17,7 @@ from surefoot.core.errors import ConfigError, EnvError, NonFiniteError, RunError
 from surefoot.ending import Interrupted
 from surefoot.run import Run
 from surefoot.runs import summaries
-from tests.toys import Choices, Counter
+from tests.counter import Choices, Counter
 
 SMALL: dict[str, Any] = {
     "total_steps": 1280,

@@ -47,7 +47,8 @@ class StageCollector:
         self._iteration += 1
         rollout = record.rollout()
         self._restoration.note(rollout)
-        return replace(rollout, log_prob=actor.log_prob(rollout))
+        metrics = {**rollout.metrics, **self._stage.metrics()}
+        return replace(rollout, metrics=metrics, log_prob=actor.log_prob(rollout))
 
     def anchor(self) -> None:
         self._settle()

@@ -8,6 +8,7 @@ from surefoot.collect.collector import StageCollector
 from surefoot.collect.pace import Lockstep
 from surefoot.collect.record import Rows
 from surefoot.collect.restoration import Fresh, Restoration
+from surefoot.core.metrics import Metrics
 from surefoot.core.protocols import Step, VectorEnv
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.tree import Array, Tree
@@ -40,6 +41,9 @@ class LocalStage:
 
     def broken(self) -> tuple[Array, Tree]:
         return self._none, {}
+
+    def metrics(self) -> Metrics:
+        return {}
 
     def close(self) -> None:
         self._env.close()

@@ -9,6 +9,7 @@ import numpy as np
 
 from surefoot.collect.record import Record, Rows, Tally, Time
 from surefoot.core import tree
+from surefoot.core.metrics import Metrics
 from surefoot.core.protocols import Actor, Step
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.spec import Spec
@@ -37,6 +38,9 @@ class Stage(Protocol):
     def broken(self) -> tuple[Array, Tree]:
         """Mark the rows [N] that had to begin a new episode since this was asked last, other than
         in a step; return what all rows see."""
+
+    def metrics(self) -> Metrics:
+        """Return what there is to say about how rows are played."""
 
     def close(self) -> None: ...
 

@@ -133,12 +133,14 @@ class GymnasiumVector:
 
     def snapshot(self) -> State:
         """Take down the state of every environment."""
-        return {str(row): snapshot.take(env) for row, env in enumerate(self._envs)}
+        return {
+            str(self._first_row + row): snapshot.take(env) for row, env in enumerate(self._envs)
+        }
 
     def recall(self, state: State) -> None:
         """Put every environment, which has just begun an episode, into the state it had."""
         for row, env in enumerate(self._envs):
-            snapshot.put(env, state[str(row)])
+            snapshot.put(env, state[str(self._first_row + row)])
 
     def close(self) -> None:
         for env in self._envs:

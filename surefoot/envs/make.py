@@ -22,6 +22,7 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from surefoot.core.errors import ConfigError, nearest
 from surefoot.core.protocols import VectorEnv
+from surefoot.core.tree import Array
 from surefoot.envs.gymnasium import GymnasiumVector
 from surefoot.envs.metrics import REMEDY, Measure
 from surefoot.envs.vector import NativeVector
@@ -157,7 +158,13 @@ def reference(thing: str | Callable[..., Any]) -> str:
     return absolute(thing) if isinstance(thing, str) else name_of(thing)
 
 
-def make_vector(make: Factory, rows: int, rebuild: bool = False) -> VectorEnv:
+def make_vector(
+    make: Factory,
+    rows: int,
+    rebuild: bool = False,
+    first_row: int = 0,
+    trail: Array | None = None,
+) -> VectorEnv:
     """Build the environments and lay them out as exactly this many rows."""
     first = make()
     if isinstance(first, GymnasiumVectorEnv) and first.num_envs != rows:
@@ -165,7 +172,7 @@ def make_vector(make: Factory, rows: int, rebuild: bool = False) -> VectorEnv:
             f"envs={rows}, but {make.name} makes a vector of {first.num_envs} environments; "
             f"set envs to {first.num_envs}"
         )
-    return lay_out(make, first, rows, rebuild)
+    return lay_out(make, first, rows, rebuild, first_row, trail)
 
 
 def make_some(make: Factory, rows: int) -> VectorEnv:
@@ -173,16 +180,27 @@ def make_some(make: Factory, rows: int) -> VectorEnv:
     return lay_out(make, make(), rows)
 
 
-def lay_out(make: Factory, first: Any, rows: int, rebuild: bool = False) -> VectorEnv:
+def lay_out(
+    make: Factory,
+    first: Any,
+    rows: int,
+    rebuild: bool = False,
+    first_row: int = 0,
+    trail: Array | None = None,
+) -> VectorEnv:
     """Lay out rows, of which the first environment, or the whole vector, is built already."""
     if isinstance(first, GymnasiumVectorEnv):
         return NativeVector(make.name, first, make)
-    envs = [first, *(make() for _ in range(rows - 1))]
+    envs = [first]
+    for _ in range(rows - 1):
+        if trail is not None:
+            trail[0] += 1
+        envs.append(make())
     for row, env in enumerate(envs):
         spaces = (env.observation_space, env.action_space)
         if spaces != (first.observation_space, first.action_space):
             raise ConfigError(f"{make.name} made different spaces for row 0 and row {row}")
-    return GymnasiumVector(make.name, envs, make, rebuild)
+    return GymnasiumVector(make.name, envs, make, rebuild, first_row, trail)
 
 
 def name_of(function: Callable[..., Any]) -> str:

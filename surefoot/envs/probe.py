@@ -8,7 +8,7 @@ compares every bit of what they return.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice, zip_longest
@@ -43,13 +43,23 @@ class Way:
     because: str
 
 
-def find(make: Factory, seed: int, steps: int = STEPS) -> Way:
+def settle(
+    wanted: Kind | None, make: Factory, seed: int, beat: Callable[[], None] = lambda: None
+) -> Way:
+    """Take the way that is wanted, if it can be gone, or find one; `beat` is called on the way, for
+    whoever has to see that it goes on."""
+    return find(make, seed, beat=beat) if wanted is None else require(wanted, make, seed, beat)
+
+
+def find(
+    make: Factory, seed: int, steps: int = STEPS, beat: Callable[[], None] = lambda: None
+) -> Way:
     """Find the first way that works: snapshot, replay, replay in rebuilt ones, fresh episodes; or
     that none does."""
     with closing(make()) as env:
         offered, native = snapshot.offered(env), isinstance(env, GymnasiumVectorEnv)
     try:
-        probe = _VectorProbe(make, seed) if native else _Probe(make, seed, steps)
+        probe = _VectorProbe(make, seed, beat) if native else _Probe(make, seed, steps, beat)
         fault = probe.snapshot_fault() if offered else None
         if offered and fault is None:
             return Way("snapshot", "get_state and set_state lead back to where it was")
@@ -72,7 +82,7 @@ def _replayed(probe: _Probe, refused: str) -> Way:
     return Way("rebuild", f"after other episodes it differs at step {leak}{refused}")
 
 
-def require(kind: Kind, make: Factory, seed: int) -> Way:
+def require(kind: Kind, make: Factory, seed: int, beat: Callable[[], None]) -> Way:
     """Take the way the user asks for, if it can be gone at all."""
     with closing(make()) as env:
         offered, native = snapshot.offered(env), isinstance(env, GymnasiumVectorEnv)
@@ -87,7 +97,7 @@ def require(kind: Kind, make: Factory, seed: int) -> Way:
                 f"restore='snapshot', but {make.name} has no get_state() and set_state(state), or "
                 f"is wrapped in something that has not"
             )
-        probe = _VectorProbe(make, seed) if native else _Probe(make, seed, STEPS)
+        probe = _VectorProbe(make, seed, beat) if native else _Probe(make, seed, STEPS, beat)
         try:
             fault = probe.snapshot_fault()
         except Exception as error:
@@ -100,8 +110,8 @@ def require(kind: Kind, make: Factory, seed: int) -> Way:
 class _Probe:
     """Plays single environments with addressed actions and compares histories."""
 
-    def __init__(self, make: Factory, seed: int, steps: int) -> None:
-        self._make, self._seed, self._left = make, seed, steps
+    def __init__(self, make: Factory, seed: int, steps: int, beat: Callable[[], None]) -> None:
+        self._make, self._seed, self._left, self._beat = make, seed, steps, beat
 
     def snapshot_fault(self) -> str | None:
         """Say what is wrong with get_state and set_state, if anything is: a new environment put
@@ -155,24 +165,34 @@ class _Probe:
 
     def _rest(self, env: Env, episode: int) -> list[Any]:
         """Go on to the end of the episode, and play another one."""
-        rest = list(islice(_steps(env, self._random(2, episode)), EPISODE_STEPS // 4))
+        rest = list(islice(self._steps(env, 2, episode), EPISODE_STEPS // 4))
         return [*rest, *islice(self._played(env, 100 + episode), EPISODE_STEPS // 4)]
 
     def _played(self, env: Env, episode: int) -> Iterator[Any]:
         """Play one episode with addressed actions; yield all that is seen."""
         obs, _ = env.reset(seed=seeding.integer(self._seed, Purpose.CHECK, 3, episode))
         yield _bytes(obs), 0.0, False, False
-        yield from _steps(env, self._random(1, episode))
+        yield from self._steps(env, 1, episode)
 
-    def _random(self, *counters: int) -> np.random.Generator:
-        return seeding.generator(self._seed, Purpose.CHECK, *counters)
+    def _steps(self, env: Env, *counters: int) -> Iterator[Any]:
+        """Go on with random actions to the end of the episode; yield all that is seen."""
+        random = seeding.generator(self._seed, Purpose.CHECK, *counters)
+        action = to_spec(env.action_space, "action")
+        spec = Spec(action, action, 1)
+        ended = False
+        while not ended:
+            self._beat()
+            taken = tree.index(spec.to_env(random_action(spec, random, 1)), 0)
+            obs, reward, terminated, truncated, _ = env.step(taken)
+            yield _bytes(obs), np.asarray(reward).item(), bool(terminated), bool(truncated)
+            ended = terminated or truncated
 
 
 class _VectorProbe:
     """Plays whole vector environments."""
 
-    def __init__(self, make: Factory, seed: int) -> None:
-        self._make, self._seed = make, seed
+    def __init__(self, make: Factory, seed: int, beat: Callable[[], None]) -> None:
+        self._make, self._seed, self._beat = make, seed, beat
 
     def snapshot_fault(self) -> str | None:
         """Say what is wrong with get_state and set_state, if anything is."""
@@ -196,22 +216,11 @@ class _VectorProbe:
         random = seeding.generator(self._seed, Purpose.CHECK, counter)
         seen = []
         for _ in range(steps):
+            self._beat()
             step = env.step(random_action(env.spec, random, env.spec.rows))
             facts = (step.reward, step.terminated, step.truncated, step.valid)
             seen.append([_bytes(step.obs), *map(_bytes, facts)])
         return seen
-
-
-def _steps(env: Env, random: np.random.Generator) -> Iterator[Any]:
-    """Go on with random actions to the end of the episode; yield all that is seen."""
-    action = to_spec(env.action_space, "action")
-    spec = Spec(action, action, 1)
-    ended = False
-    while not ended:
-        taken = tree.index(spec.to_env(random_action(spec, random, 1)), 0)
-        obs, reward, terminated, truncated, _ = env.step(taken)
-        yield _bytes(obs), np.asarray(reward).item(), bool(terminated), bool(truncated)
-        ended = terminated or truncated
 
 
 def random_action(spec: Spec, random: np.random.Generator, *axes: int) -> Tree:

@@ -14,7 +14,8 @@ from surefoot.collect.record import Tally
 from surefoot.core.protocols import Step
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory, make_vector
-from tests.toys import ENVS, Counter, collector, learner
+from tests.counter import Counter
+from tests.toys import ENVS, collector, learner
 
 
 def play(collect: StageCollector, rollouts: int = 1) -> list:  # type: ignore[type-arg]

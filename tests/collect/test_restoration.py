@@ -20,7 +20,8 @@ from surefoot.core.state import differences
 from surefoot.envs import probe
 from surefoot.envs.make import factory
 from surefoot.store.checkpoint import Boundary, Checkpoints
-from tests.toys import Choices, Counter, learner
+from tests.counter import Choices, Counter
+from tests.toys import learner
 
 
 class Walk(gymnasium.Env[Any, Any]):

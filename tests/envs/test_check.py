@@ -10,7 +10,7 @@ from gymnasium.vector import SyncVectorEnv
 from surefoot.core.errors import ConfigError
 from surefoot.envs.check import check
 from surefoot.envs.make import factory
-from tests.toys import Counter
+from tests.counter import Counter
 
 
 def found(env: Any, **arguments: Any) -> dict[str, str]:

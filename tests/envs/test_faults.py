@@ -10,7 +10,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from surefoot.core.errors import ConfigError, EnvError, SurefootError
 from surefoot.envs.make import factory, make_vector
-from tests.toys import Counter, collector, learner
+from tests.counter import Counter
+from tests.toys import collector, learner
 
 
 def broken(change: Callable[[tuple[Any, ...]], Any]) -> type[Counter]:

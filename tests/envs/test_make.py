@@ -13,11 +13,11 @@ import pytest
 
 from surefoot.core.errors import ConfigError
 from surefoot.envs import make
-from tests.toys import Counter
+from tests.counter import Counter
 
 OWN = """
 import gymnasium
-from tests.toys import Counter
+from tests.counter import Counter
 
 class Own(Counter):
     pass
@@ -31,7 +31,7 @@ SCRIPT = """
 import functools, pickle, sys
 import gymnasium
 from surefoot.envs import make
-from tests.toys import Counter
+from tests.counter import Counter
 
 class Mine(Counter):
     pass

@@ -12,7 +12,8 @@ from surefoot.core.progress import Progress
 from surefoot.core.rollout import Rollout
 from surefoot.learn.experience import minibatches
 from surefoot.learn.ppo import PPO, TERMS, WATCHED
-from tests.toys import ENVS, Counter, collector, learner
+from tests.counter import Counter
+from tests.toys import ENVS, collector, learner
 
 NOW = Progress(total_steps=10_000)
 

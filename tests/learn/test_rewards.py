@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from surefoot.learn.rewards import RawRewards, ScaledRewards
-from tests.toys import Counter, collector, learner
+from tests.counter import Counter
+from tests.toys import collector, learner
 
 
 def rollouts(count: int) -> list:  # type: ignore[type-arg]

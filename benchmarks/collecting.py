@@ -1,0 +1,301 @@
+"""How fast environments are stepped, by whom; and what workers cost.
+
+    python benchmarks/collecting.py [speed | uneven | latency | start | recovery] …
+
+Everything in one part runs interleaved, in repeats; figures are medians.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import select
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+
+from surefoot.collect.build import build_collector
+from surefoot.collect.crew import Member
+from surefoot.collect.processes import ProcessStage
+from surefoot.config import Config, PPOConfig
+from surefoot.core.seeding import EpisodeSeeds
+from surefoot.envs.make import factory
+from surefoot.learn.build import build_learner
+
+ENV, ROWS, HORIZON, REPEATS = "BipedalWalker-v3", 16, 256, 5
+
+
+class Idle(gymnasium.Env[Any, Any]):
+    """Does nothing, as fast as possible."""
+
+    observation_space = Box(-1, 1, (4,), np.float32)
+    action_space = Discrete(2)
+    seen = np.zeros(4, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.seen, {}
+
+    def step(self, action: Any) -> Any:
+        return self.seen, 0.0, False, False, {}
+
+
+class Uneven(Idle):
+    """One step in ten takes ten times as long as the others."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.random = np.random.default_rng(seed)
+        return self.seen, {}
+
+    def step(self, action: Any) -> Any:
+        end = time.perf_counter() + (2e-3 if self.random.random() < 0.1 else 2e-4)
+        while time.perf_counter() < end:
+            pass
+        return self.seen, 0.0, False, False, {}
+
+
+def collecting(env: Any, workers: int | None, **settings: Any) -> Callable[[], float]:
+    """Make a collector; return what plays a rollout with it and gives its steps per second."""
+    config = Config(
+        envs=ROWS,
+        collector="processes" if workers else "local",
+        n_proc=workers,
+        ppo=PPOConfig(horizon=HORIZON),
+        **settings,
+    )
+    collector = build_collector(config, factory(env), "fresh")
+    actor = build_learner(config, collector.spec).actor()
+
+    def play() -> float:
+        begun = time.perf_counter()
+        collector.collect(actor)
+        return ROWS * HORIZON / (time.perf_counter() - begun)
+
+    return play
+
+
+def vectors(env: str, kind: str) -> Callable[[], float]:
+    """The same work with a vector class of somebody else and our actor."""
+    if kind == "sb3":
+        from stable_baselines3.common.vec_env import SubprocVecEnv
+
+        vector: Any = SubprocVecEnv([lambda: gymnasium.make(env) for _ in range(ROWS)])
+        obs = vector.reset()
+    else:
+        vector = gymnasium.vector.AsyncVectorEnv([lambda: gymnasium.make(env)] * ROWS)
+        obs, _ = vector.reset()
+    config = Config(envs=ROWS)
+    local = build_collector(config.model_copy(update={"collector": "local"}), factory(env), "fresh")
+    actor = build_learner(config, local.spec).actor()
+    noise = actor.noise(np.random.default_rng(0), HORIZON, ROWS)
+    seen = [obs]
+
+    def play() -> float:
+        begun = time.perf_counter()
+        for t in range(HORIZON):
+            action, _ = actor.act(np.asarray(seen[0], np.float32), None, {}, noise[t])
+            seen[0] = vector.step(local.spec.to_env(action))[0]
+        return ROWS * HORIZON / (time.perf_counter() - begun)
+
+    return play
+
+
+def bare(env: str, steps: int, gate: Any, results: Any) -> None:
+    """Step one environment with random actions and nothing else."""
+    made = gymnasium.make(env, disable_env_checker=True)
+    random = np.random.default_rng(os.getpid())
+    while gate.recv():
+        made.reset(seed=int(random.integers(2**31)))
+        actions = random.standard_normal((steps, 4)).astype(np.float32).clip(-1, 1)
+        begun = time.perf_counter()
+        for action in actions:
+            *_, terminated, truncated, _ = made.step(action)
+            if terminated or truncated:
+                made.reset(seed=int(random.integers(2**31)))
+        results.put(time.perf_counter() - begun)
+
+
+def two_bare(env: str) -> Callable[[], float]:
+    context = multiprocessing.get_context("spawn")
+    results, gates, steps = context.Queue(), [], ROWS * HORIZON // 2
+    for _ in range(2):
+        ours, theirs = context.Pipe()
+        context.Process(target=bare, args=(env, steps, theirs, results), daemon=True).start()
+        gates.append(ours)
+
+    def play() -> float:
+        for gate in gates:
+            gate.send(True)
+        return sum(steps / results.get() for _ in gates)
+
+    return play
+
+
+def compare(players: dict[str, Callable[[], float]], against: str) -> None:
+    speeds: dict[str, list[float]] = {name: [] for name in players}
+    for _ in range(REPEATS + 1):
+        for name, play in players.items():
+            speeds[name].append(play())
+    medians = {name: statistics.median(values[1:]) for name, values in speeds.items()}
+    for name, speed in medians.items():
+        low, high = min(speeds[name][1:]), max(speeds[name][1:])
+        share = f"{speed / medians[against]:6.2f} × {against}"
+        print(f"  {name:<34}{speed:8,.0f} steps/s ({low:,.0f} to {high:,.0f}) {share}", flush=True)
+
+
+def speed() -> None:
+    print(f"{ENV}, {ROWS} environments, collecting only, medians of {REPEATS}")
+    players = {"two bare processes": two_bare(ENV), "local": collecting(ENV, None)}
+    players |= {f"{n} workers": collecting(ENV, n) for n in (1, 2, 4)}
+    players |= {"SB3 SubprocVecEnv": vectors(ENV, "sb3"), "AsyncVectorEnv": vectors(ENV, "async")}
+    compare(players, "two bare processes")
+
+
+def uneven() -> None:
+    print(f"steps of 0.2 or 2 ms, {ROWS} environments, 2 workers, medians of {REPEATS}")
+    players = {"two groups": collecting(Uneven, 2)}
+    players |= {
+        f"min_inference_size {m}": collecting(Uneven, 2, min_inference_size=m) for m in (1, 2, 4, 8)
+    }
+    compare(players, "two groups")
+
+
+def latency() -> None:
+    """The way to a worker and back, by several means, and through the stage."""
+    for name, make in {"pipe": _pipes, "eventfd": _eventfds, "semaphore": _semaphores}.items():
+        print(f"  {name:<34}{_median(make()):8.1f} µs")
+    for rows in (1, 8):
+        stage = ProcessStage(factory(Idle), rows, 1)
+        stage.reset(EpisodeSeeds(0), np.zeros(rows, np.int64))
+        part, action = stage.groups[0], np.zeros(len(range(rows)[stage.groups[0]]), np.int64)
+
+        def trip(stage: Any = stage, part: Any = part, action: Any = action) -> None:
+            stage.send(part, action)
+            stage.receive(part)
+
+        print(f"  stage, {len(action)} rows that do nothing {'':<7}{_median(trip):8.1f} µs")
+        stage.close()
+
+
+def _median(trip: Callable[[], None], count: int = 3000) -> float:
+    for _ in range(300):
+        trip()
+    spans = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        trip()
+        spans.append(time.perf_counter() - begun)
+    return 1e6 * statistics.median(spans)
+
+
+def _pipes() -> Callable[[], None]:
+    (a, b), (c, d) = os.pipe(), os.pipe()
+    if os.fork() == 0:
+        while os.read(a, 1) and os.getppid() > 1:
+            os.write(d, b"x")
+        os._exit(0)
+    poll = select.poll()
+    poll.register(c, select.POLLIN)
+
+    def trip() -> None:
+        os.write(b, b"x")
+        poll.poll(1000)
+        os.read(c, 1)
+
+    return trip
+
+
+def _eventfds() -> Callable[[], None]:
+    go, done = os.eventfd(0), os.eventfd(0)
+    if os.fork() == 0:
+        while os.getppid() > 1:
+            os.eventfd_read(go)
+            os.eventfd_write(done, 1)
+        os._exit(0)
+    poll = select.poll()
+    poll.register(done, select.POLLIN)
+
+    def trip() -> None:
+        os.eventfd_write(go, 1)
+        poll.poll(1000)
+        os.eventfd_read(done)
+
+    return trip
+
+
+def _semaphores() -> Callable[[], None]:
+    context = multiprocessing.get_context("fork")
+    go, done = context.Semaphore(0), context.Semaphore(0)
+    if os.fork() == 0:
+        while os.getppid() > 1:
+            if go.acquire(timeout=5):
+                done.release()
+        os._exit(0)
+
+    def trip() -> None:
+        go.release()
+        done.acquire(timeout=1)
+
+    return trip
+
+
+def start() -> None:
+    shipped, spans, sizes = factory("CartPole-v1"), [], []
+    from surefoot.envs.make import ship
+
+    for _ in range(7):
+        begun = time.perf_counter()
+        worker = Member(60)
+        worker.tell("look", sys.path, ship(shipped))
+        worker.answer()
+        spans.append(time.perf_counter() - begun)
+        sizes.append(memory(worker.pid))
+        worker.end()
+    print(f"  a worker makes its first CartPole {statistics.median(spans):.2f} s after its start")
+    whole, own = (statistics.median(part) for part in zip(*sizes, strict=True))
+    print(f"  and takes {whole:.0f} MB, {own:.0f} MB of which it shares with nobody")
+
+
+def memory(pid: int) -> tuple[float, float]:
+    """Return the resident and the private megabytes of a process."""
+    fields = {}
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
+        name, value = line.split()[:2]
+        fields[name.rstrip(":")] = int(value) / 1e3
+    return fields["Rss"], fields["Private_Clean"] + fields["Private_Dirty"]
+
+
+def recovery() -> None:
+    """Kill a worker again and again; time until its rows have made a step again."""
+    stage = ProcessStage(factory(ENV), ROWS, 2)
+    stage.reset(EpisodeSeeds(0), np.zeros(ROWS, np.int64))
+    action = np.zeros((ROWS, 4), np.float32)
+    everyone = slice(0, ROWS)
+    spans = []
+    for attempt in range(20):
+        os.kill(stage._workers[attempt % 2].pid, signal.SIGKILL)
+        begun = time.perf_counter()
+        for _ in range(2):
+            stage.send(everyone, action)
+            stage.receive(everyone)
+        spans.append(time.perf_counter() - begun)
+    stage.close()
+    spans.sort()
+    print(f"  {len(spans)} kills: median {statistics.median(spans):.2f} s, p95 {spans[18]:.2f} s")
+
+
+PARTS = {part.__name__: part for part in (speed, uneven, latency, start, recovery)}
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or PARTS:
+        print(f"{name}:", flush=True)
+        PARTS[name]()

@@ -1,0 +1,130 @@
+"""Who steps the environments, where that is left to us: whoever is faster. It changes no number."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
+
+from surefoot.config import Config
+from surefoot.core import seeding, tree
+from surefoot.core.errors import ConfigError
+from surefoot.core.seeding import Purpose
+from surefoot.core.spec import Spec
+from surefoot.envs.make import Factory
+from surefoot.envs.probe import random_action
+from surefoot.envs.spaces import to_spec
+
+SHORT_RUN = 10_000
+"""Steps of a run that takes under a minute, unless a step takes longer than 6 ms."""
+TIMED_STEPS, TIMED_SECONDS = 200, 0.5
+"""An environment is timed for so many steps, or so long."""
+ROUND_TRIP = 250e-6
+"""Seconds that sending all rows into a step and hearing from them costs with workers."""
+WORTH_SHARE, WORTH_SECONDS = 0.15, 5.0
+"""Workers are worth their start and memory if they save such a share, and so many seconds."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Settings in which a collector and its number of workers are named, and why these."""
+
+    config: Config
+    because: str = ""
+
+
+def choose(config: Config, make: Factory) -> Choice:
+    """Settle who steps the environments: as configured, or what looks faster."""
+    _check(config)
+    match config.collector:
+        case "local":
+            return Choice(config)
+        case "processes":
+            return _processes(config, "")
+        case _:
+            return _pick(config, make)
+
+
+def cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check(config: Config) -> None:
+    """Refuse settings that contradict each other."""
+    asked = _asked_for(config)
+    if config.collector == "local" and asked:
+        raise ConfigError(f"{asked} is for worker processes; drop it, or use --collector processes")
+    for name in ("n_proc", "min_inference_size"):
+        value = getattr(config, name)
+        if value is not None and value > config.envs:
+            raise ConfigError(f"{name}={value} exceeds envs={config.envs}; lower it or raise envs")
+
+
+def _asked_for(config: Config) -> str:
+    """Name a setting that only makes sense with workers, if there is one."""
+    if config.n_proc is not None:
+        return f"n_proc={config.n_proc}"
+    if config.min_inference_size is not None:
+        return f"min_inference_size={config.min_inference_size}"
+    return "on_env_error=restart" if config.on_env_error == "restart" else ""
+
+
+def _processes(config: Config, because: str) -> Choice:
+    workers = config.n_proc or min(cores(), config.envs)
+    return Choice(config.model_copy(update={"collector": "processes", "n_proc": workers}), because)
+
+
+def _pick(config: Config, make: Factory) -> Choice:
+    local = config.model_copy(update={"collector": "local"})
+    if asked := _asked_for(config):
+        return _processes(config, asked)
+    if min(cores(), config.envs) == 1:
+        return Choice(local, "one core" if cores() == 1 else "one environment")
+    if config.total_steps < SHORT_RUN:
+        return Choice(local, f"{config.total_steps:,} steps are soon made")
+    try:
+        seconds = seconds_per_step(make, config.seed)
+    except ConfigError:
+        raise
+    except Exception:  # whoever steps it next will meet it too, and say where
+        return Choice(local, "the environment could not be timed")
+    if seconds is None:
+        return Choice(local, "a vector environment steps all its rows itself")
+    alone = config.envs * seconds
+    together = alone / min(cores(), config.envs) + ROUND_TRIP
+    saved = (alone - together) * config.total_steps / config.envs
+    because = f"an environment step takes {_readable(seconds)}"
+    if together > (1 - WORTH_SHARE) * alone or saved < WORTH_SECONDS:
+        return Choice(local, because)
+    return _processes(config, because)
+
+
+def seconds_per_step(make: Factory, seed: int) -> float | None:
+    """Time an environment under random actions, resets included; None for a vector."""
+    with closing(make()) as env:
+        if isinstance(env, GymnasiumVectorEnv):
+            return None
+        action = to_spec(env.action_space, "action")
+        spec = Spec(action, action, 1)
+        random = seeding.generator(seed, Purpose.CHECK)
+        env.reset(seed=seed)
+        begun = time.perf_counter()
+        for steps in count(1):
+            taken: Any = tree.index(spec.to_env(random_action(spec, random, 1)), 0)
+            *_, terminated, truncated, _ = env.step(taken)
+            if terminated or truncated:
+                env.reset(seed=seed + steps)
+            gone = time.perf_counter() - begun
+            if steps == TIMED_STEPS or gone > TIMED_SECONDS:
+                return gone / steps
+    raise AssertionError
+
+
+def _readable(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.0f} µs"

@@ -1,0 +1,211 @@
+"""A worker as its parent sees it: started, told what to do, watched, and ended if need be."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from contextlib import suppress
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+import surefoot
+from surefoot.collect import slab
+from surefoot.collect.worker import CLOSE, COMMAND, LONGEST, TRAIL, Fault, Wires
+from surefoot.core.errors import ConfigError, EnvError, SurefootError
+from surefoot.envs.make import Factory, ship
+from surefoot.envs.probe import Kind, Way
+
+SLICE = 0.1
+"""Seconds between two looks at whether a worker lives."""
+GRACE = 2.0
+"""Seconds that a worker gets to close its environments."""
+START_SECONDS = 60.0
+"""Seconds that a worker gets at least to start, and for each environment it builds."""
+DUMP_SECONDS = 0.5
+"""Seconds that a worker gets to say where it hangs."""
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Each worker is one thread unless the user says otherwise: there are as many as cores."""
+ERRORS: dict[str, type[SurefootError]] = {"ConfigError": ConfigError, "EnvError": EnvError}
+
+
+class WorkerTraceback(Exception):
+    """What a worker wrote about the exception that stopped it."""
+
+
+class Lost(Exception):
+    """A worker is gone, or as good as gone: how, and what it said last."""
+
+    def __init__(self, how: str, said: str = "") -> None:
+        super().__init__(how)
+        self.how, self.said = how, said
+
+
+class Member:
+    """One worker process and the wires to it; it inherits the descriptors in `shared`."""
+
+    def __init__(self, step_timeout: float, *shared: int) -> None:
+        self._timeout = step_timeout
+        self._last_words, self._trail_fd = slab.anonymous_file(), slab.allocate(TRAIL)
+        self.trail = slab.attach(TRAIL, self._trail_fd)["trail"]
+        self._ended = False
+        self._still = 0.0
+        """Seconds without a call into an environment, while one was due."""
+        self._calls = 0
+        their_go, self._go = os.pipe()
+        self.done, their_done = os.pipe()
+        self._connection, theirs = Pipe()
+        fds = Wires(their_go, their_done, theirs.fileno(), self._last_words, self._trail_fd)
+        command = [sys.executable, "-P", "-m", "surefoot.collect.worker", str(os.getpid())]
+        try:
+            self._process = subprocess.Popen(
+                [*command, *map(str, fds)],
+                pass_fds=(*fds, *shared),
+                stdin=subprocess.DEVNULL,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C and Ctrl-Z are for the parent
+            )
+        finally:
+            for descriptor in (their_go, their_done):
+                os.close(descriptor)
+            theirs.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def go(self, lanes: bytes) -> None:
+        """Let these lanes take a step."""
+        if not self._ended:
+            with suppress(BrokenPipeError):  # that it is gone shows when it is waited for
+                os.write(self._go, lanes)
+
+    def tell(self, command: str, *arguments: Any) -> None:
+        """Give a command; `answer` waits for what comes of it."""
+        self.go(bytes([COMMAND]))
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._connection.send((command, arguments))
+
+    def answer(self, patience: float = 0.0) -> Any:
+        """Wait for the answer to a command; raise what went wrong, or Lost. One call may take this
+        many seconds, if that is more than usual."""
+        poll = select.poll()
+        poll.register(self.done, select.POLLIN)
+        before = time.monotonic()
+        while True:
+            if poll.poll(1000 * SLICE) and COMMAND in self.hear():
+                return self.listen()
+            now = time.monotonic()
+            self.watch(now - before, patience)
+            before = now
+
+    def hear(self) -> bytes:
+        """Read what it says is done."""
+        if said := os.read(self.done, 4096):
+            return said
+        raise self._gone()
+
+    def listen(self) -> Any:
+        """Receive an answer; raise the error that it is, if it is one."""
+        try:
+            answer = self._connection.recv()
+        except (EOFError, ConnectionResetError):
+            raise self._gone() from None
+        if isinstance(answer, Fault):
+            cause = WorkerTraceback(answer.traceback) if answer.traceback else None
+            raise ERRORS.get(answer.kind, EnvError)(answer.message) from cause
+        return answer
+
+    def watch(self, seconds: float, patience: float = 0.0) -> None:
+        """Look after a worker that has had something to do for so long since the last look; raise
+        Lost where it is dead, or has been in one call into an environment for too long."""
+        if self._process.poll() is not None:
+            raise self._gone()
+        calls = int(self.trail[0])
+        # A parent that was stopped meanwhile, as with Ctrl-Z, cannot hold it against a worker.
+        self._still = 0.0 if calls != self._calls else self._still + min(seconds, 2 * SLICE)
+        self._calls = calls
+        if self._still > (limit := max(self._timeout, patience)):
+            raise Lost(f"was in one call for over {limit:g} s", self._stack())
+
+    def end(self) -> None:
+        """Kill it, with all processes it started, and let go of the wires; once is enough."""
+        if self._ended:
+            return
+        self._ended = True
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        self._connection.close()
+        for descriptor in (self._go, self.done, self._last_words, self._trail_fd):
+            os.close(descriptor)
+
+    def close(self, deadline: float) -> None:
+        """Let it close its environments and go; end it at the deadline."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        self.end()
+
+    def say_goodbye(self) -> None:
+        self.go(bytes([CLOSE]))
+
+    def _gone(self) -> Lost:
+        """Find out how it ended."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE)
+        code = self._process.poll()
+        if code is None:
+            return Lost("closed its wires", self._words())
+        if code >= 0:
+            return Lost(f"ended with exit code {code}", self._words())
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        hint = " (by somebody, or because memory ran out)" if name == "SIGKILL" else ""
+        return Lost(f"was killed by {name}{hint}", self._words())
+
+    def _stack(self) -> str:
+        """Have it write down where it is."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGUSR1)
+        deadline = time.monotonic() + DUMP_SECONDS
+        while not self._words() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.05)  # it may be writing
+        return self._words()
+
+    def _words(self) -> str:
+        return os.pread(self._last_words, LONGEST, 0).decode(errors="replace")
+
+
+def settle_in_worker(wanted: Kind | None, make: Factory, seed: int, step_timeout: float) -> Way:
+    """Find out in a process of its own how an environment comes back: it may hang or crash."""
+    worker = Member(step_timeout)
+    try:
+        worker.tell("probe", sys.path, ship(make), wanted, seed)
+        way: Way = worker.answer(START_SECONDS)
+        return way
+    except Lost as lost:
+        raise lost_error(make.name, "while it was tried out", lost) from None
+    finally:
+        worker.end()
+
+
+def lost_error(name: str, when: str, lost: Lost) -> EnvError:
+    """Make an error of a loss that ends everything."""
+    error = EnvError(f"{name}: its worker process {lost.how} {when}")
+    error.__cause__ = WorkerTraceback(lost.said) if lost.said else None
+    return error
+
+
+def _environment() -> dict[str, str]:
+    """Let a worker find this very package, installed or not."""
+    home = str(Path(surefoot.__file__).parents[1])
+    installed = home in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+    path = [] if installed else [home]
+    path += filter(None, [os.environ.get("PYTHONPATH")])
+    found = {"PYTHONPATH": os.pathsep.join(path)} if path else {}
+    return {**dict.fromkeys(THREADS, "1"), **os.environ, **found}

@@ -1,0 +1,292 @@
+"""Worker processes give what the local collector gives, and are looked after."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from surefoot.collect.build import build_collector
+from surefoot.collect.processes import by_group, by_row
+from surefoot.config import Config, PPOConfig
+from surefoot.core import tree
+from surefoot.core.errors import ConfigError, EnvError
+from surefoot.core.rollout import Rollout
+from surefoot.core.seeding import EpisodeSeeds
+from surefoot.envs.make import factory
+from tests.counter import Counter
+from tests.faulty import Faulty, Marked
+from tests.toys import ENVS, learner
+
+PATIENCE = 20.0
+"""Seconds within which every fault has to show, on a busy machine."""
+
+
+@contextmanager
+def collecting(
+    env: Any, kind: Any = "replay", events: Any = None, **settings: Any
+) -> Iterator[Any]:
+    args = settings.pop("args", {})
+    ppo = PPOConfig(horizon=settings.pop("horizon", 40))
+    defaults: dict[str, Any] = {"collector": "processes", "n_proc": 2, "envs": 6, "seed": 3}
+    config = Config(**{**defaults, **settings}, ppo=ppo)
+    tell = (lambda entry: None) if events is None else events.append
+    collector = build_collector(config, factory(env, args), kind, tell)
+    try:
+        yield collector
+    finally:
+        collector.close()
+
+
+def play(env: Any, rollouts: int = 3, **settings: Any) -> list[Rollout]:
+    with collecting(env, **settings) as collector:
+        actor = learner(collector.spec).actor()
+        return [collector.collect(actor) for _ in range(rollouts)]
+
+
+def assert_same(one: Rollout, other: Rollout) -> None:
+    mine, theirs = one.arrays(), other.arrays()
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        for a, b in zip(tree.leaves(mine[name]), tree.leaves(theirs[name]), strict=True):
+            assert a.dtype == b.dtype, name
+            assert np.array_equal(a, b), name
+    assert one.episodes == other.episodes
+    assert one.metrics == other.metrics
+
+
+class Mixed(Marked):
+    """Reports metrics that come and go, and a dict to look at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flat = self.observation_space
+        self.observation_space = gymnasium.spaces.Dict(
+            a=self.flat,
+            b=gymnasium.spaces.Discrete(40),
+            c=gymnasium.spaces.Box(0, 255, (2, 2), np.uint8),
+        )
+
+    def _obs(self) -> Any:
+        image = np.full((2, 2), self.steps, np.uint8)
+        return {"a": super()._obs(), "b": self.steps, "c": image}
+
+    def step(self, action: Any) -> Any:
+        *facts, info = super().step(action)
+        info["metrics"] = {f"at_{self.steps % 3}": self.steps, "length": self.length}
+        return *facts, info
+
+
+@pytest.mark.parametrize("kind", [*ENVS, "marked", "mixed"])
+def test_workers_give_the_rollouts_of_the_local_collector(kind: str) -> None:
+    env: Any = {**ENVS, "marked": Marked, "mixed": Mixed}[kind]
+    reference = play(env, collector="local", n_proc=None)
+    if kind in ("discrete", "marked", "mixed"):
+        assert sum(len(rollout.episodes) for rollout in reference) > 5
+    for workers in (1, 2, 4):
+        for one, other in zip(reference, play(env, n_proc=workers), strict=True):
+            assert_same(one, other)
+
+
+@pytest.mark.parametrize(("rows", "workers", "width"), [(1, 1, None), (5, 3, 2), (3, 3, 4)])
+def test_uneven_shares_give_the_same(rows: int, workers: int, width: int | None) -> None:
+    settings: dict[str, Any] = {"envs": rows, "inference_rows": width, "rollouts": 2}
+    reference = play(Marked, collector="local", n_proc=None, **settings)
+    for one, other in zip(reference, play(Marked, n_proc=workers, **settings), strict=True):
+        assert_same(one, other)
+
+
+@pytest.mark.parametrize("rows", range(1, 12))
+@pytest.mark.parametrize("deal", [by_group, by_row])
+def test_every_row_has_one_worker_and_shares_differ_by_one_at_most(rows: int, deal: Any) -> None:
+    for workers in range(1, rows + 1):
+        shares = deal(rows, workers)
+        dealt = [row for lanes in shares.lanes for lane in lanes for row in range(rows)[lane]]
+        assert sorted(dealt) == list(range(rows))
+        sizes = [len(shares.rows(worker)) for worker in range(workers)]
+        assert max(sizes) - min(sizes) <= 1
+        assert [row for group in shares.groups for row in range(rows)[group]] == list(range(rows))
+
+
+def test_a_vector_environment_goes_to_one_worker_as_a_whole() -> None:
+    env = "tests.killing:cartpole_vector"
+    reference = play(env, kind="fresh", envs=4, collector="local", n_proc=None)
+    for one, other in zip(reference, play(env, kind="fresh", envs=4, n_proc=1), strict=True):
+        assert_same(one, other)
+    with pytest.raises(ConfigError, match="cannot be dealt out; use --collector local"):
+        play(env, kind="fresh", envs=4, n_proc=2)
+
+
+def assert_own_sequences(rollouts: list[Rollout], seed: int = 3, gaps: bool = False) -> int:
+    """Check that every column is one row's own sequence of whole steps; return how many count."""
+    seeds = EpisodeSeeds(seed)
+    seen: set[tuple[int, int, int]] = set()
+    for rollout in rollouts:
+        for t, row in np.argwhere(rollout.valid).tolist():
+            mark, step, _ = rollout.obs[t, row]
+            assert step == rollout.episode_step[t, row]
+            number = next(n for n in range(500) if seeds(row, n) == mark)
+            assert (row, number, int(step)) not in seen
+            seen.add((row, number, int(step)))
+            assert rollout.reward[t, row] == rollout.action[t, row] + 10 * (step + 1)
+            ended = rollout.ended[t, row]
+            after = (
+                rollout.final_obs[rollout.final_index[t, row]] if ended else rollout.obs[t + 1, row]
+            )
+            assert after.tolist() == [mark, step + 1, 0]
+            assert ended or t == rollout.horizon - 1 or rollout.valid[t + 1, row]
+    for row, number, step in seen:  # no gap inside an episode, lost beginnings excepted
+        assert gaps or step == 0 or (row, number, step - 1) in seen
+    return len(seen)
+
+
+@pytest.mark.parametrize("minimum", [1, 3, 6])
+def test_rows_at_their_own_pace_fill_their_own_columns(minimum: int) -> None:
+    rollouts = play(Marked, min_inference_size=minimum)
+    assert assert_own_sequences(rollouts) == 3 * 40 * 6
+    assert len({e.row for rollout in rollouts for e in rollout.episodes}) == 6
+
+
+FAULTS = {
+    "init:raise": (ConfigError, "the environment is tired"),
+    "init:exit": (EnvError, "exit code 3 while one was built"),
+    "reset:raise": (
+        EnvError,
+        r"reset\(seed=\d+\) raised ZeroDivisionError: the environment is tired",
+    ),
+    "reset:segfault": (EnvError, "killed by SIGSEGV while episodes began"),
+    "step:raise": (EnvError, r"row \d, episode 0, step 2: step\(.*ZeroDivisionError"),
+    "step:stubborn": (EnvError, "raised Stubborn: stubborn"),
+    "step:exit": (EnvError, "first ended with exit code 3"),
+    "step:segfault": (EnvError, "first was killed by SIGSEGV"),
+    "step:loop": (EnvError, "first was in one call for over 1 s"),
+    "shape": (EnvError, r"row \d, episode 0, step 3: observation has shape \(3,\)"),
+    "dtype": (EnvError, "observation has dtype <U1"),
+    "nan": (EnvError, "observation is not finite"),
+    "none": (EnvError, "step returned None, not"),
+    "reward": (EnvError, "reward is None, not a number"),
+}
+
+
+@pytest.mark.parametrize("how", FAULTS)
+def test_a_fault_gives_its_message_in_time(how: str) -> None:
+    kind, message = FAULTS[how]
+    begun = time.monotonic()
+    with pytest.raises(kind, match=message):
+        play(Faulty, args={"how": how}, n_proc=1, envs=2, worker_restarts=0, step_timeout=1)
+    assert time.monotonic() - begun < PATIENCE
+
+
+@pytest.mark.parametrize("how", ["step:raise", "reset:raise", "init:raise", "step:stubborn"])
+def test_an_exception_comes_with_the_workers_own_traceback(how: str) -> None:
+    with pytest.raises((EnvError, ConfigError)) as caught:
+        play(Faulty, args={"how": how}, n_proc=1, envs=2)
+    said = str(caught.value.__cause__)
+    assert "tests/faulty.py" in said
+    assert "in _stubborn" in said or "in _raise" in said
+
+
+@pytest.mark.parametrize(
+    ("how", "words"), [("step:segfault", "in _segfault"), ("step:loop", "in _loop")]
+)
+def test_a_crash_and_a_hang_come_with_the_stack_they_happened_in(
+    how: str, words: str, tmp_path: Path
+) -> None:
+    events: list[Any] = []
+    once = {"how": how, "once": str(tmp_path / "broken")}
+    play(Faulty, args=once, n_proc=1, envs=2, step_timeout=1, events=events)
+    (lost,) = events
+    assert words in lost["traceback"]
+    assert words in lost["message"]
+    assert "row 0, episode 0, step 2" in lost["message"]
+
+
+def test_a_huge_info_costs_nothing() -> None:
+    (rollout,) = play(Faulty, rollouts=1, args={"how": "large"}, n_proc=1, envs=1, horizon=8)
+    assert rollout.valid.all()
+
+
+def test_a_factory_that_cannot_travel_is_refused_with_a_remedy() -> None:
+    lock = threading.Lock()
+    with pytest.raises(ConfigError, match=r"cannot be sent to a worker process.*--collector local"):
+        play(lambda: Counter(length=5 + lock.locked()))
+
+
+@pytest.mark.parametrize("how", ["step:exit", "step:raise", "nan"])
+def test_a_lost_worker_costs_its_rows_their_episodes_and_nothing_else(
+    how: str, tmp_path: Path
+) -> None:
+    events: list[Any] = []
+    settings: dict[str, Any] = {"horizon": 12, "envs": 4, "on_env_error": "restart"}
+    args = {"how": how, "at": 8, "once": str(tmp_path / "broken")}
+    if how == "nan":  # it breaks until it is replaced, and then never again
+        args = {"how": "step:raise", "at": 8, "once": str(tmp_path / "broken")}
+    (rollout, after) = play(Faulty, 2, args=args, events=events, **settings)
+    (lost,) = events
+    mine = [0, 2] if lost["worker"] == 0 else [1, 3]
+    others = [row for row in range(4) if row not in mine]
+    assert rollout.valid[:, others].all()
+    assert rollout.valid[:5, mine].all()  # an episode that was over stays
+    broken = ~rollout.valid
+    assert broken[5:8, mine].any(axis=0).all()
+    assert rollout.steps == 48 - broken.sum()
+    assert after.valid.all()
+    numbers = {
+        row: [e.number for e in (*rollout.episodes, *after.episodes) if e.row == row]
+        for row in range(4)
+    }
+    assert all(1 not in numbers[row] and 2 in numbers[row] for row in mine)
+    assert all(numbers[row] == [0, 1, 2, 3] for row in others)
+    assert "not comparable bit for bit" in lost["message"]
+    assert rollout.metrics["collect/workers_replaced"] == 1
+
+
+def test_an_environment_that_always_breaks_ends_the_run_with_the_first_traceback() -> None:
+    events: list[Any] = []
+    with pytest.raises(EnvError, match=r"3 workers were lost.*worker_restarts=2.*resume") as caught:
+        play(
+            Faulty,
+            args={"how": "step:segfault"},
+            n_proc=1,
+            envs=1,
+            worker_restarts=2,
+            events=events,
+        )
+    assert "in _segfault" in str(caught.value.__cause__)
+    assert len(events) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("minimum", [None, 2])
+def test_a_run_survives_that_workers_are_killed_again_and_again(minimum: int | None) -> None:
+    """Whatever is killed when: what counts is counted once, and has no gap inside a rollout."""
+    chance, rollouts = random.Random(5), []
+    with collecting(Marked, min_inference_size=minimum, envs=6, horizon=64) as collector:
+        actor = learner(collector.spec).actor()
+        stage = collector._stage
+        done = threading.Event()
+
+        def killer() -> None:
+            while not done.wait(chance.uniform(0.2, 1.0)):
+                with suppress(ProcessLookupError):
+                    os.kill(stage._workers[chance.randrange(2)].pid, signal.SIGKILL)
+
+        thread = threading.Thread(target=killer)
+        thread.start()
+        end = time.monotonic() + 8
+        while time.monotonic() < end:
+            rollouts.append(collector.collect(actor))
+        done.set()
+        thread.join()
+    assert sum(rollout.steps for rollout in rollouts) == assert_own_sequences(rollouts, gaps=True)
+    assert rollouts[-1].metrics["collect/workers_replaced"] > 3

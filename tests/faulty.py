@@ -1,0 +1,112 @@
+"""Environments that break, each in its own way, for those who have to cope."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from tests.counter import Counter
+
+
+class Stubborn(Exception):
+    """Cannot be pickled, nor made from its message."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__("stubborn")
+        self.handle = lambda: one + other
+
+
+class Faulty(Counter):
+    """A Counter that breaks in one place; with `once`, a file, only until that file exists."""
+
+    def __init__(self, how: str, at: int = 3, once: str | None = None, length: int = 5) -> None:
+        super().__init__(length=length)
+        self.how, self.at, self.once = how, at, once
+        self.taken = 0
+        self._break("init")
+
+    def reset(self, **given: Any) -> Any:
+        self._break("reset")
+        return super().reset(**given)
+
+    def step(self, action: Any) -> Any:
+        self.taken += 1
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self.taken < self.at or (self.once and os.path.exists(self.once)):
+            return obs, reward, terminated, truncated, info
+        if self.how in PASSIVE:
+            return PASSIVE[self.how](obs, reward, info)
+        self._break("step")
+        return obs, reward, terminated, truncated, info
+
+    def _break(self, where: str) -> None:
+        place, _, act = self.how.partition(":")
+        if place != where or (self.once and os.path.exists(self.once)):
+            return
+        if self.once:
+            Path(self.once).touch()
+        ACTIVE[act]()
+
+
+def _raise() -> None:
+    raise ZeroDivisionError("the environment is tired")
+
+
+def _stubborn() -> None:
+    raise Stubborn(1, 2)
+
+
+def _segfault() -> None:
+    ctypes.string_at(0)
+
+
+def _loop() -> None:
+    while True:
+        time.sleep(0.01)
+
+
+ACTIVE = {
+    "raise": _raise,
+    "stubborn": _stubborn,
+    "exit": lambda: os._exit(3),
+    "segfault": _segfault,
+    "loop": _loop,
+}
+PASSIVE: dict[str, Any] = {
+    "shape": lambda obs, reward, info: (np.zeros(3, np.float32), reward, False, False, info),
+    "dtype": lambda obs, reward, info: (np.array(["a", "b"]), reward, False, False, info),
+    "nan": lambda obs, reward, info: (obs * np.nan, reward, False, False, info),
+    "none": lambda obs, reward, info: None,
+    "reward": lambda obs, reward, info: (obs, None, False, False, info),
+    "large": lambda obs, reward, info: (obs, reward, False, False, {"blob": bytes(100_000_000)}),
+}
+
+
+class Marked(Counter):
+    """Says in every observation which row, episode and step it is of, as far as it knows: a mark
+    that the seed gives, and the steps; episodes end at lengths that the seed gives, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = Box(-1e9, 1e9, (3,), np.float64)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.seed = float(seed or 0)
+        super().reset(seed=seed, options=options)
+        self.length = int(self.np_random.integers(1, 30))
+        self.truncate = bool(self.np_random.integers(2))
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        self.action = float(action)
+        obs, _, terminated, truncated, info = super().step(action)
+        return obs, self.action + 10 * self.steps, terminated, truncated, info
+
+    def _obs(self) -> Any:
+        return np.array([self.seed, self.steps, 0.0], np.float64)
