@@ -282,7 +282,7 @@ class Config(Model):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where networks live; auto takes a GPU if there is one."""
     threads: PositiveInt = 1
-    """CPU threads for torch; results are bit-identical only at the same number."""
+    """CPU threads for torch and numpy; results are bit-identical only at the same number."""
     stop_at: float | None = None
     """Finish early once the mean return of the recent episodes reaches this; none: do not."""
     max_hours: PositiveFloat | None = None

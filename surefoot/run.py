@@ -28,9 +28,9 @@ from surefoot.core.spec import Spec
 from surefoot.core.state import State
 from surefoot.envs.make import Factory, factory, measure
 from surefoot.evaluate import ROWS, Evaluation, evaluate
-from surefoot.policy.actor import Greedy, PolicyActor, Sample
+from surefoot.policy.actor import Greedy, Sample
 from surefoot.policy.agent import Agent
-from surefoot.policy.build import build_actor_critic
+from surefoot.policy.build import build_actor, build_actor_critic
 from surefoot.policy.device import to_tensors
 from surefoot.policy.export import to_onnx, to_pt2
 from surefoot.policy.files import actor_file
@@ -213,7 +213,7 @@ class Run:
         found = self.checkpoint(checkpoint)
         agent = self._load(found)
         make = self.factory({"render_mode": "human"} if render else {})
-        actor = PolicyActor(agent.network, Greedy() if deterministic else Sample())
+        actor = build_actor(agent.network, Greedy() if deterministic else Sample())
         seed = self.config.seed if seed is None else seed
         rows = 1 if render else ROWS
         return evaluate(actor, make, agent.spec, episodes, seed, found.step, rows)

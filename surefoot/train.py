@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from surefoot.collect.build import build_collector, find_way
 from surefoot.collect.choose import Choice, choose
@@ -113,9 +114,7 @@ def collector_notes(choice: Choice) -> list[str]:
 @contextmanager
 def prepared(config: Config, make: Factory, kind: Kind) -> Iterator[Training]:
     """Build who plays and who learns, on the threads that were asked for."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(config.threads)
-    try:
+    with _threads(config.threads):
         events = Bulletin()
         collector = build_collector(config, make, kind, events)
         try:
@@ -127,8 +126,6 @@ def prepared(config: Config, make: Factory, kind: Kind) -> Iterator[Training]:
                 collector.close()
             raise
         collector.close()
-    finally:
-        torch.set_num_threads(before)
 
 
 def carry_out(
@@ -225,6 +222,18 @@ def report(
         **rollout.metrics,
         **prefixed("time", {**times, **speed}),
     }
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Let torch and numpy's matrix products use this many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with threadpool_limits(limits=count, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _evaluator(

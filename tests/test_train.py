@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import surefoot
 from surefoot.core.errors import ConfigError, EnvError, NonFiniteError, RunError
@@ -114,6 +115,26 @@ def test_two_processes_give_bit_identical_weights(tmp_path: Path) -> None:
     there = weights(Run.open(tmp_path / "b"))
     for name, values in weights(here).items():
         assert np.array_equal(values, there[name]), name
+
+
+def blas_threads() -> set[int]:
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def test_training_uses_the_threads_it_was_given_in_torch_and_numpy(tmp_path: Path) -> None:
+    used = []
+
+    class Watched(Counter):
+        def step(self, action: Any) -> Any:
+            used.append((torch.get_num_threads(), blas_threads()))
+            return super().step(action)
+
+    with threadpool_limits(limits=2, user_api="blas"):
+        if blas_threads() != {2}:
+            pytest.skip("this BLAS has no threads to count")
+        small(Watched, tmp_path / "run", total_steps=64)
+        assert used[-1] == (1, {1})
+        assert blas_threads() == {2}
 
 
 def test_training_leaves_the_callers_threads_and_generators_alone(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from surefoot.core import tree
 from surefoot.core.errors import NonFiniteError
 from surefoot.core.metrics import Metrics, prefixed
 from surefoot.core.progress import Progress
+from surefoot.core.protocols import Actor
 from surefoot.core.rollout import Rollout
 from surefoot.core.state import State
 from surefoot.core.tree import Tree
@@ -24,8 +25,9 @@ from surefoot.learn.rates import follow
 from surefoot.learn.rewards import Rewards
 from surefoot.maths import losses
 from surefoot.maths.gae import gae
-from surefoot.policy.actor import CHUNK, Greedy, PolicyActor, Sample
+from surefoot.policy.actor import CHUNK, Greedy, Sample
 from surefoot.policy.actor_critic import ActorCritic
+from surefoot.policy.build import build_actor
 from surefoot.policy.device import to_array, to_tensors
 
 OBJECTIVE = ("policy_loss", "value_loss", "entropy")
@@ -82,11 +84,11 @@ class PPO:
         self._entropy_coefficient = follow(config.entropy_coefficient)
         self._value_clip_range, self._value_loss = _value_clipping(config)
 
-    def actor(self) -> PolicyActor:
-        return PolicyActor(self.policy, Sample())
+    def actor(self) -> Actor:
+        return build_actor(self.policy, Sample())
 
-    def player(self) -> PolicyActor:
-        return PolicyActor(self.policy, Greedy())
+    def player(self) -> Actor:
+        return build_actor(self.policy, Greedy())
 
     def update(self, rollout: Rollout, progress: Progress) -> Metrics:
         """Estimate advantages, improve the policy over several epochs, report."""

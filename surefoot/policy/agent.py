@@ -12,8 +12,9 @@ from surefoot.core.errors import ConfigError
 from surefoot.core.seeding import Purpose
 from surefoot.core.spec import Spec
 from surefoot.core.tree import Tree
-from surefoot.policy.actor import Greedy, PolicyActor, Sample
+from surefoot.policy.actor import Greedy, Sample
 from surefoot.policy.actor_critic import ActorCritic
+from surefoot.policy.build import build_actor
 from surefoot.policy.files import actor_file, critic_file
 
 
@@ -23,7 +24,7 @@ class Agent:
     def __init__(self, policy: ActorCritic, spec: Spec, seed: int = 0) -> None:
         self.spec = spec
         self.network = policy
-        self._greedy, self._sampling = PolicyActor(policy, Greedy()), PolicyActor(policy, Sample())
+        self._greedy, self._sampling = build_actor(policy, Greedy()), build_actor(policy, Sample())
         self._seed, self._calls = seed, 0
 
     def act(self, obs: Any, deterministic: bool = True) -> Any:

@@ -1,4 +1,4 @@
-"""Where a spec and settings become a policy."""
+"""Where a spec and settings become a policy, and a policy an actor."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from torch import nn
 from surefoot.config import PolicyConfig
 from surefoot.core import seeding
 from surefoot.core.errors import ConfigError
+from surefoot.core.protocols import Actor
 from surefoot.core.seeding import Purpose
 from surefoot.core.spec import Box, Discrete, MultiDiscrete, Spec
 from surefoot.core.tree import Tree
 from surefoot.nets.encoder import Encoder
 from surefoot.nets.mlp import linear, mlp
+from surefoot.policy.actor import Choice, PolicyActor
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.heads import CategoricalHead, GaussianHead
+from surefoot.policy.lean import LeanActor, knows
 from surefoot.policy.normalizer import Normalizer
 
 
@@ -40,6 +43,11 @@ def build_actor_critic(spec: Spec, config: PolicyConfig, seed: int) -> ActorCrit
     critic.append(linear(value_hidden, 1, 1.0, random))
     normalizer = Normalizer(spec.observation, config.normalize_observations)
     return ActorCritic(normalizer, encoder, trunk, actor, head, nn.Sequential(*critic))
+
+
+def build_actor(policy: ActorCritic, choice: Choice) -> Actor:
+    """Snapshot a policy to act with: in numpy where all its parts are known there, or in torch."""
+    return LeanActor(policy, choice) if knows(policy, choice) else PolicyActor(policy, choice)
 
 
 def _head(

@@ -34,7 +34,7 @@ class LeafNormalizer(nn.Module):
         return bool(self.total > 0)
 
     def forward(self, values: Tensor) -> Tensor:
-        return ((values - self.mean) / self.deviation).clamp(-CLIP, CLIP).float()
+        return ((values.double() - self.mean) / self.deviation).clamp(-CLIP, CLIP).float()
 
     def absorb(self, values: Tensor) -> None:
         merged = moments.absorb(Moments(self.total, self.mean, self.squares), values)

@@ -22,7 +22,8 @@ from surefoot.evaluate import play
 from surefoot.run import Run
 from tests.collect.test_restoration import SavedVector
 from tests.test_train import lines, small
-from tests.toys import Counter, learner
+from tests.counter import Counter
+from tests.toys import learner
 
 FILE = """
 def own(info, env):
