@@ -181,14 +181,15 @@ def test_a_policy_loads_without_its_environment(tmp_path: Path) -> None:
 
 def test_an_importable_factory_is_stored_by_name(tmp_path: Path) -> None:
     run = small(Choices, tmp_path / "run")
-    assert run.config.env == "tests.toys:Choices"
+    assert run.config.env == "tests.counter:Choices"
     assert Run.open(run.path).evaluate(2).length_mean == 6
 
 
 def test_a_whole_config_is_used_as_it_is(tmp_path: Path) -> None:
     config = surefoot.Config(total_steps=64, envs=2, ppo=surefoot.PPOConfig(horizon=32))
     run = surefoot.train("CartPole-v1", config, out=tmp_path / "run")
-    assert run.config == config.model_copy(update={"env": "CartPole-v1"})
+    settled = {"env": "CartPole-v1", "collector": "local"}
+    assert run.config == config.model_copy(update=settled)
     with pytest.raises(ConfigError, match="a function that makes the environment"):
         surefoot.train(Counter())  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"pass a surefoot.Config"):

@@ -82,7 +82,7 @@ def _replayed(probe: _Probe, refused: str) -> Way:
     return Way("rebuild", f"after other episodes it differs at step {leak}{refused}")
 
 
-def require(kind: Kind, make: Factory, seed: int, beat: Callable[[], None]) -> Way:
+def require(kind: Kind, make: Factory, seed: int, beat: Callable[[], None] = lambda: None) -> Way:
     """Take the way the user asks for, if it can be gone at all."""
     with closing(make()) as env:
         offered, native = snapshot.offered(env), isinstance(env, GymnasiumVectorEnv)

@@ -189,7 +189,7 @@ def test_whole_numbers_in_a_box_are_no_action_for_a_gaussian() -> None:
         ("CartPol-v1", "did you mean 'CartPole-v1'"),
         ("no.such.module:make", "No module named 'no"),
         ("no_such_file.py:make", "no_such_file.py does not exist"),
-        ("tests.toys:Countr", "has no 'Countr'; did you mean 'Counter'"),
+        ("tests.counter:Countr", "has no 'Countr'; did you mean 'Counter'"),
         ("tests.toys:ENVS", "is a dict, not a function"),
         ("tests.toys:collector", "failed: TypeError: .*missing 1 required"),
         ("", "no environment given"),

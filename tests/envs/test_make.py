@@ -151,7 +151,7 @@ def test_ids_modules_and_files_are_found_again_in_a_new_process(tmp_path: Path) 
     file = tmp_path / "own.py"
     arrived = elsewhere(
         id=make.factory("CartPole-v1", {"max_episode_steps": 3}),
-        module=make.factory("tests.toys:Counter", {"length": 4}),
+        module=make.factory("tests.counter:Counter", {"length": 4}),
         function=make.factory(Counter, {"length": 4}),
         partial=make.factory(functools.partial(Counter, length=4)),
         file=make.factory(f"{file}:build"),
@@ -196,7 +196,9 @@ def test_what_cannot_be_packed_is_named_with_the_remedy(tmp_path: Path) -> None:
         remedy = r"make that inside the function, or use --collector local"
         with pytest.raises(ConfigError, match=rf"{message}.*; {remedy}"):
             make.ship(make.factory(writes))
-    with pytest.raises(ConfigError, match=r"toys:Counter .* its 'action' is a lock: cannot pickle"):
+    with pytest.raises(
+        ConfigError, match=r"counter:Counter .* its 'action' is a lock: cannot pickle"
+    ):
         make.ship(make.factory(Counter, {"action": threading.Lock()}))
     held = functools.partial(Counter, action=threading.Lock())
     with pytest.raises(ConfigError, match=r"<partial> .*: cannot pickle '_thread.lock'"):
@@ -207,7 +209,7 @@ def test_what_cannot_be_unpacked_names_the_environment_and_the_remedy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     packed = make.ship(make.factory(Counter))
-    monkeypatch.delattr("tests.toys.Counter")
-    message = r"tests.toys:Counter cannot be used in a worker process: .*Counter.*; name it as"
+    monkeypatch.delattr("tests.counter.Counter")
+    message = r"tests.counter:Counter cannot be used in a worker process: .*Counter.*; name it as"
     with pytest.raises(ConfigError, match=message):
         make.unship(packed)

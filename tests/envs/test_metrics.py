@@ -21,8 +21,8 @@ from surefoot.envs.make import factory, make_vector
 from surefoot.evaluate import play
 from surefoot.run import Run
 from tests.collect.test_restoration import SavedVector
-from tests.test_train import lines, small
 from tests.counter import Counter
+from tests.test_train import lines, small
 from tests.toys import learner
 
 FILE = """
@@ -213,7 +213,7 @@ def test_a_function_of_a_vector_must_return_a_number_for_each_row() -> None:
         ("nowhere.py:speed", r"metrics='nowhere.py:speed': the file .*nowhere.py does not exist"),
         ("tests.toys:spede", r"metrics='tests.toys:spede': tests.toys has no 'spede'"),
         ("tests.toys:ENVS", r"metrics='tests.toys:ENVS': .* is a dict, not a function"),
-        ("tests.toys:Counter", r"^metrics=tests.toys:Counter takes \(length: .*; pass"),
+        ("tests.counter:Counter", r"^metrics=tests.counter:Counter takes \(length: .*; pass"),
     ],
 )
 def test_what_cannot_measure_is_refused_before_training(
@@ -228,7 +228,7 @@ def test_the_function_travels_with_the_factory(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(FILE)
     sent = [
         make.ship(factory("CartPole-v1", {}, lambda env: {"x": env.unwrapped.gravity})),
-        make.ship(factory("tests.toys:Counter", {}, f"{tmp_path}/own.py:own")),
+        make.ship(factory("tests.counter:Counter", {}, f"{tmp_path}/own.py:own")),
     ]
     script = (
         "import pickle, sys\nfrom surefoot.envs import make\n"
@@ -332,7 +332,7 @@ def test_the_command_line_names_the_function_by_file_or_module(
     (tmp_path / "own.py").write_text(FILE)
     few = ["--total-steps", "512", "--envs", "2", "--ppo.horizon", "128", "--hall-of-fame", "0"]
     short = ["--max-hours", "1e-9", "--metrics", "own.py:own"]
-    assert command("train", "tests.toys:Counter", *few, *short, "--out", "run")[0] == 0
+    assert command("train", "tests.counter:Counter", *few, *short, "--out", "run")[0] == 0
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert command("resume", "../run", "--max-hours", "1")[0] == 0
