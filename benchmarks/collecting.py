@@ -15,6 +15,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +26,14 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from surefoot.collect.build import build_collector
-from surefoot.collect.crew import Member
+from surefoot.collect.crew import SPIN, Member
 from surefoot.collect.processes import ProcessStage
 from surefoot.config import Config, PPOConfig
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory
 from surefoot.learn.build import build_learner
 
-ENV, ROWS, HORIZON, REPEATS = "BipedalWalker-v3", 16, 256, 5
+ENV, ROWS, HORIZON, REPEATS = "BipedalWalker-v3", 16, 512, 9
 
 
 class Idle(gymnasium.Env[Any, Any]):
@@ -108,27 +110,30 @@ def vectors(env: str, kind: str) -> Callable[[], float]:
     return play
 
 
-def bare(env: str, steps: int, gate: Any, results: Any) -> None:
-    """Step one environment with random actions and nothing else."""
-    made = gymnasium.make(env, disable_env_checker=True)
+def bare(env: str, count: int, steps: int, gate: Any, results: Any) -> None:
+    """Step some environments in turn with random actions and do nothing else."""
+    made = [gymnasium.make(env, disable_env_checker=True) for _ in range(count)]
     random = np.random.default_rng(os.getpid())
-    while gate.recv():
-        made.reset(seed=int(random.integers(2**31)))
-        actions = random.standard_normal((steps, 4)).astype(np.float32).clip(-1, 1)
-        begun = time.perf_counter()
-        for action in actions:
-            *_, terminated, truncated, _ = made.step(action)
-            if terminated or truncated:
-                made.reset(seed=int(random.integers(2**31)))
-        results.put(time.perf_counter() - begun)
+    for each in made:
+        each.reset(seed=int(random.integers(2**31)))
+    with suppress(EOFError):
+        while gate.recv():
+            actions = random.standard_normal((steps, 4)).astype(np.float32).clip(-1, 1)
+            begun = time.perf_counter()
+            for each, action in zip(cycle(made), actions, strict=False):
+                *_, terminated, truncated, _ = each.step(action)
+                if terminated or truncated:
+                    each.reset(seed=int(random.integers(2**31)))
+            results.put(time.perf_counter() - begun)
 
 
-def two_bare(env: str) -> Callable[[], float]:
+def two_bare(env: str, count: int) -> Callable[[], float]:
     context = multiprocessing.get_context("spawn")
     results, gates, steps = context.Queue(), [], ROWS * HORIZON // 2
     for _ in range(2):
         ours, theirs = context.Pipe()
-        context.Process(target=bare, args=(env, steps, theirs, results), daemon=True).start()
+        arguments = (env, count, steps, theirs, results)
+        context.Process(target=bare, args=arguments, daemon=True).start()
         gates.append(ours)
 
     def play() -> float:
@@ -144,19 +149,20 @@ def compare(players: dict[str, Callable[[], float]], against: str) -> None:
     for _ in range(REPEATS + 1):
         for name, play in players.items():
             speeds[name].append(play())
-    medians = {name: statistics.median(values[1:]) for name, values in speeds.items()}
-    for name, speed in medians.items():
-        low, high = min(speeds[name][1:]), max(speeds[name][1:])
-        share = f"{speed / medians[against]:6.2f} × {against}"
-        print(f"  {name:<34}{speed:8,.0f} steps/s ({low:,.0f} to {high:,.0f}) {share}", flush=True)
+    for name, values in speeds.items():
+        speed = statistics.median(values[1:])
+        ratios = [a / b for a, b in zip(values[1:], speeds[against][1:], strict=True)]
+        share = f"{statistics.median(ratios):5.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        print(f"  {name:<30}{speed:8,.0f} steps/s  {share} × {against}", flush=True)
 
 
 def speed() -> None:
     print(f"{ENV}, {ROWS} environments, collecting only, medians of {REPEATS}")
-    players = {"two bare processes": two_bare(ENV), "local": collecting(ENV, None)}
+    players = {"bare": two_bare(ENV, ROWS // 2), "bare, one environment each": two_bare(ENV, 1)}
+    players |= {"local": collecting(ENV, None)}
     players |= {f"{n} workers": collecting(ENV, n) for n in (1, 2, 4)}
     players |= {"SB3 SubprocVecEnv": vectors(ENV, "sb3"), "AsyncVectorEnv": vectors(ENV, "async")}
-    compare(players, "two bare processes")
+    compare(players, "bare")
 
 
 def uneven() -> None:
@@ -172,16 +178,16 @@ def latency() -> None:
     """The way to a worker and back, by several means, and through the stage."""
     for name, make in {"pipe": _pipes, "eventfd": _eventfds, "semaphore": _semaphores}.items():
         print(f"  {name:<34}{_median(make()):8.1f} µs")
-    for rows in (1, 8):
-        stage = ProcessStage(factory(Idle), rows, 1)
+    for rows, spin in product((1, 4), (0.0, SPIN)):
+        stage = ProcessStage(factory(Idle), rows, 1, lanes=1, spin=spin)
         stage.reset(EpisodeSeeds(0), np.zeros(rows, np.int64))
-        part, action = stage.groups[0], np.zeros(len(range(rows)[stage.groups[0]]), np.int64)
 
-        def trip(stage: Any = stage, part: Any = part, action: Any = action) -> None:
-            stage.send(part, action)
-            stage.receive(part)
+        def trip(stage: Any = stage, rows: int = rows) -> None:
+            stage.send(slice(0, rows), np.zeros(rows, np.int64))
+            stage.receive(rows)
 
-        print(f"  stage, {len(action)} rows that do nothing {'':<7}{_median(trip):8.1f} µs")
+        name = f"stage, {rows} idle rows{', spinning' if spin else ''}"
+        print(f"  {name:<34}{_median(trip):8.1f} µs")
         stage.close()
 
 
@@ -199,9 +205,11 @@ def _median(trip: Callable[[], None], count: int = 3000) -> float:
 def _pipes() -> Callable[[], None]:
     (a, b), (c, d) = os.pipe(), os.pipe()
     if os.fork() == 0:
-        while os.read(a, 1) and os.getppid() > 1:
+        os.close(b)
+        while os.read(a, 1):
             os.write(d, b"x")
         os._exit(0)
+    os.close(a)
     poll = select.poll()
     poll.register(c, select.POLLIN)
 
@@ -216,7 +224,8 @@ def _pipes() -> Callable[[], None]:
 def _eventfds() -> Callable[[], None]:
     go, done = os.eventfd(0), os.eventfd(0)
     if os.fork() == 0:
-        while os.getppid() > 1:
+        parent = os.getppid()
+        while select.select([go], [], [], 5) and os.getppid() == parent:
             os.eventfd_read(go)
             os.eventfd_write(done, 1)
         os._exit(0)
@@ -235,7 +244,8 @@ def _semaphores() -> Callable[[], None]:
     context = multiprocessing.get_context("fork")
     go, done = context.Semaphore(0), context.Semaphore(0)
     if os.fork() == 0:
-        while os.getppid() > 1:
+        parent = os.getppid()
+        while os.getppid() == parent:
             if go.acquire(timeout=5):
                 done.release()
         os._exit(0)
@@ -285,7 +295,7 @@ def recovery() -> None:
         begun = time.perf_counter()
         for _ in range(2):
             stage.send(everyone, action)
-            stage.receive(everyone)
+            stage.receive(ROWS)
         spans.append(time.perf_counter() - begun)
     stage.close()
     spans.sort()

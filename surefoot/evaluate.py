@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from surefoot.collect.record import Tally
+from surefoot.collect.record import Facts, Tally
 from surefoot.core import seeding, tree
 from surefoot.core.errors import RunError
 from surefoot.core.metrics import Averages, Metrics, mean, prefixed, present
@@ -108,20 +108,23 @@ def play(actor: Actor, env: VectorEnv, episodes: int, seed: int, step: int) -> E
     """
     rows = env.spec.rows
     quota = np.array([len(range(row, episodes, rows)) for row in range(rows)])
-    tally, averages = Tally(rows), Averages()
-    obs = env.reset(EpisodeSeeds(seed, Purpose.EVALUATION_RESET, step), tally.number)
+    done, averages = np.zeros(rows, np.int64), Averages()
+    obs = env.reset(EpisodeSeeds(seed, Purpose.EVALUATION_RESET, step), done)
     memory = actor.memory(rows)
-    played: list[Episode] = []
+    steps: list[Facts] = []
     limit = MAX_STEPS * math.ceil(episodes / rows)
     for t in range(limit):
-        if (tally.number >= quota).all():
+        if (done >= quota).all():
+            _, every = Tally(rows).add(Facts.joined(steps))
+            played = [episode for episode in every if episode.number < quota[episode.row]]
             played.sort(key=lambda e: (e.number, e.row))
             return Evaluation(played, step, averages.means())
         noise = actor.noise(seeding.generator(seed, Purpose.EVALUATION_ACTION, step, t), rows)
         action, memory = actor.act(tree.map(np.copy, obs), None, memory, noise)
-        result, counted = env.step(action), tally.number < quota
+        result, counted = env.step(action), done < quota
         averages.add({k: np.where(counted, x, np.nan) for k, x in result.info.items()})
-        played += [e for e in tally.add(result) if e.number < quota[e.row]]
+        steps.append(Facts.of(result))
+        done = done + result.ended
         obs = result.obs
     raise RunError(
         f"no end of {episodes} episodes within {limit:,} steps; give the environment a time limit "

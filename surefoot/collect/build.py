@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from surefoot.collect.choose import choose
+from surefoot.collect.choose import choose, cores
 from surefoot.collect.collector import StageCollector
-from surefoot.collect.crew import settle_in_worker
+from surefoot.collect.crew import SPIN, settle_in_worker
 from surefoot.collect.local import local_collector
-from surefoot.collect.pace import Lockstep, Pace, WhoeverIsReady
-from surefoot.collect.processes import Care, ProcessStage, by_group, by_row
+from surefoot.collect.pace import AsTheyCome, Padded
+from surefoot.collect.processes import Care, ProcessStage
 from surefoot.collect.restoration import Fresh, Inexact, Replay, Restoration, Snapshots
 from surefoot.config import Config
 from surefoot.core.protocols import Collector, Replayable, Snapshotted
@@ -42,22 +42,28 @@ def build_collector(
         restoration = _restoration(kind, env)
         width = config.inference_width()
         return local_collector(env, config.ppo.horizon, config.seed, width, restoration)
-    deal = by_group if config.min_inference_size is None else by_row
+    exact, workers = config.min_inference_size is None, config.n_proc or 1
+    # With a core to spare for this process, a worker steps one lane while the actor is asked for
+    # its other. Without, a worker that waits makes room for asking the actor.
+    spare = cores() > workers
     stage = ProcessStage(
         make,
         rows=config.envs,
-        workers=config.n_proc or 1,
-        deal=deal,
+        workers=workers,
+        lanes=(2 if spare else 1) if exact else config.envs,
+        spin=SPIN if spare else 0.0,
         rebuild=kind == "rebuild",
         care=Care(config.step_timeout, config.worker_restarts, config.on_env_error == "restart"),
         tell=tell,
     )
-    pace: Pace = Lockstep(stage.spec, stage.groups, config.inference_width())
-    if config.min_inference_size is not None:
-        pace = WhoeverIsReady(config.min_inference_size)
     try:
         return StageCollector(
-            stage, pace, config.ppo.horizon, config.seed, _restoration(kind, stage)
+            stage,
+            Padded(config.inference_width()) if exact else AsTheyCome(),
+            config.ppo.horizon,
+            config.seed,
+            _restoration(kind, stage),
+            minimum=config.min_inference_size or (-(-config.envs // 2) if spare else 1),
         )
     except BaseException:
         stage.close()

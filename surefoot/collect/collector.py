@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.collect.pace import Pace, Scene, Stage
+from surefoot.collect.pace import Inference, Scene, Stage, play
 from surefoot.collect.record import Record, Tally
 from surefoot.collect.restoration import Restoration
 from surefoot.core import seeding, tree
@@ -19,14 +19,20 @@ from surefoot.core.tree import Tree
 
 
 class StageCollector:
-    """Plays `horizon` steps of every row per rollout."""
+    """Plays `horizon` steps of every row per rollout; asks the actor once `minimum` rows wait."""
 
     def __init__(
-        self, stage: Stage, pace: Pace, horizon: int, seed: int, restoration: Restoration
+        self,
+        stage: Stage,
+        inference: Inference,
+        horizon: int,
+        seed: int,
+        restoration: Restoration,
+        minimum: int = 1,
     ) -> None:
         self.spec = stage.spec
-        self._stage, self._pace, self._horizon, self._seed = stage, pace, horizon, seed
-        self._restoration = restoration
+        self._stage, self._inference, self._minimum = stage, inference, minimum
+        self._horizon, self._seed, self._restoration = horizon, seed, restoration
         self._iteration = 0
         self._memory: Tree | None = None
         self._begun = np.ones(self.spec.rows, bool)
@@ -40,12 +46,21 @@ class StageCollector:
         memory = actor.memory(self.spec.rows) if self._memory is None else self._memory
         memory = tree.map(np.copy, memory)  # what `state` returned stays as it was
         record = Record(self.spec, self._horizon, self._obs)
-        scene = Scene(actor, noise, memory, self._begun.copy(), record, self._tally)
-        self._pace.play(self._stage, scene, self._horizon)
-        self._obs = tree.map(np.copy, tree.index(record.obs, self._horizon))
-        self._memory, self._begun = memory, scene.begun
+        scene = Scene(
+            actor=actor,
+            noise=noise,
+            seen=tree.map(np.copy, self._obs),
+            memory=memory,
+            luck=tree.map(np.copy, tree.index(noise, 0)),
+            begun=self._begun.copy(),
+            record=record,
+        )
+        # As silent as torch: an update says which number is not finite, and what to do.
+        with np.errstate(over="ignore", invalid="ignore"):
+            play(self._stage, self._inference, self._minimum, scene, self._horizon)
+        self._obs, self._memory, self._begun = scene.seen, scene.memory, scene.begun
         self._iteration += 1
-        rollout = record.rollout()
+        rollout = record.rollout(self._tally)
         self._restoration.note(rollout)
         metrics = {**rollout.metrics, **self._stage.metrics()}
         return replace(rollout, metrics=metrics, log_prob=actor.log_prob(rollout))

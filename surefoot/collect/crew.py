@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 import surefoot
 from surefoot.collect import slab
-from surefoot.collect.worker import CLOSE, COMMAND, LONGEST, TRAIL, Fault, Wires
+from surefoot.collect.worker import ANSWER, CLOSE, COMMAND, LONGEST, TRAIL, Fault, Wires
 from surefoot.core.errors import ConfigError, EnvError, SurefootError
 from surefoot.envs.make import Factory, ship
 from surefoot.envs.probe import Kind, Way
@@ -29,6 +30,9 @@ START_SECONDS = 60.0
 """Seconds that a worker gets at least to start, and for each environment it builds."""
 DUMP_SECONDS = 0.5
 """Seconds that a worker gets to say where it hangs."""
+SPIN = 100e-6
+"""Seconds to look for news before going to sleep, where there is a core to do so on: waking up
+takes about as long."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Each worker is one thread unless the user says otherwise: there are as many as cores."""
 ERRORS: dict[str, type[SurefootError]] = {"ConfigError": ConfigError, "EnvError": EnvError}
@@ -98,17 +102,20 @@ class Member:
         poll.register(self.done, select.POLLIN)
         before = time.monotonic()
         while True:
-            if poll.poll(1000 * SLICE) and COMMAND in self.hear():
-                return self.listen()
+            if poll.poll(1000 * SLICE):
+                for flags, _ in self.hear():
+                    if flags == ANSWER:
+                        return self.listen()
             now = time.monotonic()
             self.watch(now - before, patience)
             before = now
 
-    def hear(self) -> bytes:
-        """Read what it says is done."""
-        if said := os.read(self.done, 4096):
-            return said
-        raise self._gone()
+    def hear(self) -> Iterator[tuple[int, int]]:
+        """Read what it says is done: pairs of flags and a lane."""
+        said = os.read(self.done, 4096)  # pairs are written whole
+        if not said:
+            raise self._gone()
+        return zip(said[::2], said[1::2], strict=True)
 
     def listen(self) -> Any:
         """Receive an answer; raise the error that it is, if it is one."""

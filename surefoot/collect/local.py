@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from surefoot.collect.collector import StageCollector
-from surefoot.collect.pace import Lockstep
+from surefoot.collect.pace import Padded
 from surefoot.collect.record import Rows
 from surefoot.collect.restoration import Fresh, Restoration
 from surefoot.core.metrics import Metrics
@@ -32,12 +32,9 @@ class LocalStage:
     def send(self, rows: Rows, action: Tree) -> None:
         self._step = self._env.step(action)
 
-    def receive(self, rows: Rows) -> Step:
+    def receive(self, count: int) -> tuple[Rows, Step]:
         assert self._step is not None
-        return self._step
-
-    def ready(self, count: int) -> Array:
-        return np.arange(self.spec.rows)
+        return slice(0, self.spec.rows), self._step
 
     def broken(self) -> tuple[Array, Tree]:
         return self._none, {}
@@ -57,6 +54,5 @@ def local_collector(
     restoration: Restoration | None = None,
 ) -> StageCollector:
     """Make a collector that steps `env` here, asking the actor for `width` rows at once."""
-    rows = env.spec.rows
-    pace = Lockstep(env.spec, [slice(0, rows)], width or rows)
-    return StageCollector(LocalStage(env), pace, horizon, seed, restoration or Fresh(env.spec))
+    inference = Padded(width or env.spec.rows)
+    return StageCollector(LocalStage(env), inference, horizon, seed, restoration or Fresh(env.spec))

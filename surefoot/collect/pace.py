@@ -1,13 +1,14 @@
-"""How rows take turns: in step, or each as fast as it can."""
+"""How a rollout is played: whoever is done with a step is asked for the next, until all have made
+theirs. Rows are stepped in lanes, some rows together, and each lane goes at its own pace."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from surefoot.collect.record import Record, Rows, Tally, Time
+from surefoot.collect.record import Record, Rows, Time
 from surefoot.core import tree
 from surefoot.core.metrics import Metrics
 from surefoot.core.protocols import Actor, Step
@@ -18,7 +19,7 @@ from surefoot.core.tree import Array, Tree
 
 class Stage(Protocol):
     """Where rows are played: like a vector environment, but some rows can be sent into a step while
-    others are not. What methods return may be overwritten by the next call."""
+    others are in one. What methods return may be overwritten by the next call."""
 
     spec: Spec
 
@@ -27,13 +28,11 @@ class Stage(Protocol):
     def restart(self, rows: Array) -> Tree: ...
 
     def send(self, rows: Rows, action: Tree) -> None:
-        """Let these rows take a step."""
+        """Let whole lanes take a step."""
 
-    def receive(self, rows: Rows) -> Step:
-        """Wait for these rows, which were sent, and return what their step gave."""
-
-    def ready(self, count: int) -> Array:
-        """Wait until this many of the rows that were sent are done; return all that are."""
+    def receive(self, count: int) -> tuple[Rows, Step]:
+        """Wait until this many of the rows that were sent are done; return all that are, and what
+        their step gave."""
 
     def broken(self) -> tuple[Array, Tree]:
         """Mark the rows [N] that had to begin a new episode since this was asked last, other than
@@ -47,20 +46,23 @@ class Stage(Protocol):
 
 @dataclass
 class Scene:
-    """What a rollout is played with: the actor, its noise [T, N, …], what rows remember [N, …],
-    and which of them have just begun an episode."""
+    """What a rollout is played with: the actor, its noise [T, N, …], what rows see and remember
+    [N, …], and which of them [N] have just begun an episode."""
 
     actor: Actor
     noise: Tree
+    seen: Tree
     memory: Tree
+    luck: Tree
+    """What of the noise [N, …] each row's next action is chosen with."""
     begun: Array
     record: Record
-    tally: Tally
 
     def take(self, t: Time, rows: Rows, step: Step) -> None:
         """Record what a step gave."""
-        self.record.add(t, rows, step, self.tally)
-        self.begun[rows] = step.terminated | step.truncated | step.lost
+        self.record.add(t, rows, step)
+        tree.write(self.seen, rows, step.obs)
+        self.begun[rows] = (step.ended | step.lost) if step.notable else False
 
     def forget(self, blank: Tree, rows: Rows) -> None:
         """Let those of these rows forget that have begun an episode."""
@@ -69,101 +71,118 @@ class Scene:
             tree.write(self.memory, fresh, tree.index(blank, fresh))
 
 
-class Pace(Protocol):
-    def play(self, stage: Stage, scene: Scene, horizon: int) -> None:
-        """Fill the scene's record."""
+class Inference(Protocol):
+    """How the actor is asked."""
+
+    def act(self, scene: Scene, t: Time, rows: Rows) -> Tree:
+        """Choose the actions of these rows; let them remember."""
 
 
-class Lockstep:
-    """Groups of rows take turns: while one steps, the actor is asked for the next.
-
-    The actor is always asked for the same `width` rows together, and whatever is not of the group
-    in question is thrown away: the last bits of an action depend on how many are computed with it.
-    So the rollout is the same in however many groups it is played.
-    """
-
-    def __init__(self, spec: Spec, groups: list[slice], width: int) -> None:
-        self._calls = [(rows, _calls(spec.rows, rows, width)) for rows in groups]
-
-    def play(self, stage: Stage, scene: Scene, horizon: int) -> None:
-        blank = scene.actor.memory(len(scene.begun))
-        for t in range(horizon):
-            for rows, calls in self._calls:
-                if t:
-                    scene.take(t - 1, rows, stage.receive(rows))
-                scene.forget(blank, rows)
-                action = _act(scene, t, rows, calls)
-                stage.send(rows, action)
-        for rows, _ in self._calls:
-            scene.take(horizon - 1, rows, stage.receive(rows))
-
-
-class WhoeverIsReady:
-    """The actor is asked as soon as `minimum` rows wait for it, and for those alone.
-
-    Faster where steps take unequal times; which rows meet in a call, and with it the last bits of
-    their actions, is chance.
-    """
-
-    def __init__(self, minimum: int) -> None:
-        self._minimum = minimum
-
-    def play(self, stage: Stage, scene: Scene, horizon: int) -> None:
-        rows = np.arange(len(scene.begun))
-        blank = scene.actor.memory(len(rows))
-        time = np.zeros(len(rows), np.int64)
-        self._turn(stage, scene, blank, time, rows)
-        playing = len(rows)
-        while playing:
-            rows = stage.ready(min(self._minimum, playing))
-            scene.take(time[rows], rows, stage.receive(rows))
-            time[rows] += 1
-            going = rows[time[rows] < horizon]
-            playing -= len(rows) - len(going)
+def play(stage: Stage, inference: Inference, minimum: int, scene: Scene, horizon: int) -> None:
+    """Fill the scene's record; the actor is asked as soon as `minimum` rows wait for it."""
+    count = len(scene.begun)
+    blank = scene.actor.memory(count)
+    clock = Clock(count)
+    _turn(stage, inference, scene, blank, 0, slice(0, count))
+    playing = count
+    while playing:
+        done, step = stage.receive(min(minimum, playing))
+        t, rows = clock.read(done)
+        scene.take(t, rows, step)
+        if clock.advance(rows) < horizon:
+            _turn(stage, inference, scene, blank, t + 1, rows)
+        else:  # some of them are through
+            going = clock.before(horizon, rows)
+            playing -= clock.count(rows) - len(going)
             if len(going):
-                self._turn(stage, scene, blank, time, going)
-
-    def _turn(self, stage: Stage, scene: Scene, blank: Tree, time: Array, rows: Array) -> None:
-        scene.forget(blank, rows)
-        place = (time[rows], rows)
-        obs, noise = tree.index(scene.record.obs, place), tree.index(scene.noise, place)
-        action, memory = scene.actor.act(obs, None, tree.index(scene.memory, rows), noise)
-        tree.write(scene.memory, rows, memory)
-        tree.write(scene.record.action, place, action)
-        stage.send(rows, action)
+                _turn(stage, inference, scene, blank, *clock.read(going))
 
 
-def _act(scene: Scene, t: int, rows: slice, calls: list[tuple[Any, slice]]) -> Tree:
-    """Choose the actions of a group of rows, call by call, and record them."""
-    obs, noise = tree.index(scene.record.obs, t), tree.index(scene.noise, t)
-    answers = []
-    for asked, kept in calls:
-        given = (tree.index(part, asked) for part in (obs, scene.memory, noise))
-        call_obs, call_memory, call_noise = given
-        answer = scene.actor.act(call_obs, None, call_memory, call_noise)
-        answers.append([tree.index(part, kept) for part in answer])
-    actions, memories = zip(*answers, strict=True)
-    tree.write(scene.memory, rows, _join(memories))
-    action = _join(actions)
+def _turn(
+    stage: Stage, inference: Inference, scene: Scene, blank: Tree, t: Time, rows: Rows
+) -> None:
+    """Choose actions for these rows and let them take a step."""
+    scene.forget(blank, rows)
+    action = inference.act(scene, t, rows)
     tree.write(scene.record.action, (t, rows), action)
-    return action
+    stage.send(rows, action)
 
 
-def _calls(count: int, rows: slice, width: int) -> list[tuple[Any, slice]]:
-    """List the calls that cover a group of rows: which of all rows to ask for, and which of the
-    answers to keep. The last call is filled up with the last row, again and again."""
-    if width == count:
-        return [(slice(None), rows)]
-    calls: list[tuple[Any, slice]] = []
-    for start in range(0, count, width):
-        first, end = max(start, rows.start), min(start + width, rows.stop)
-        if first < end:
-            asked = np.arange(start, start + width).clip(max=count - 1)
-            calls.append((asked, slice(first - start, end - start)))
-    return calls
+class Clock:
+    """Which step of the rollout every row is at."""
+
+    def __init__(self, rows: int) -> None:
+        self._times = [0] * rows
+
+    def read(self, rows: Rows) -> tuple[Time, Rows]:
+        """Say at which step these rows are; those that are a range at one step stay a range."""
+        if isinstance(rows, slice):
+            times = self._times[rows]
+            if times.count(times[0]) == len(times):
+                return times[0], rows
+            rows = np.arange(rows.start, rows.stop)
+        return np.array([self._times[row] for row in rows.tolist()]), rows
+
+    def advance(self, rows: Rows) -> int:
+        """Let these rows go on by a step; return how far the furthest is."""
+        numbers = range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
+        for row in numbers:
+            self._times[row] += 1
+        return max(self._times[row] for row in numbers)
+
+    def before(self, horizon: int, rows: Rows) -> Array:
+        """Pick those of these rows that have not made all their steps."""
+        numbers = np.arange(len(self._times))[rows]
+        return numbers[[self._times[row] < horizon for row in numbers.tolist()]]
+
+    def count(self, rows: Rows) -> int:
+        return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
 
-def _join(parts: tuple[Tree, ...]) -> Tree:
-    if len(parts) == 1:
-        return parts[0]
-    return tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+class Padded:
+    """Ask for the same `width` rows together every time; keep the answers for those in question.
+
+    The last bits of an action depend on how many are computed with it. So they are the same
+    whoever collects, and in whatever order rows get ready.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+
+    def act(self, scene: Scene, t: Time, rows: Rows) -> Tree:
+        tree.write(scene.luck, rows, tree.index(scene.noise, (t, rows)))
+        if self._width == len(scene.begun):
+            action, memory = scene.actor.act(scene.seen, None, scene.memory, scene.luck)
+        else:
+            action, memory = self._in_calls(scene, rows)
+        tree.write(scene.memory, rows, tree.index(memory, rows))
+        return tree.index(action, rows)
+
+    def _in_calls(self, scene: Scene, rows: Rows) -> tuple[Tree, Tree]:
+        """Make the calls that these rows are in; nobody looks at the answers for others."""
+        count, width = len(scene.begun), self._width
+        answers: Tree = None
+        for call in dict.fromkeys((np.arange(count)[rows] // width).tolist()):
+            # The last call is filled up with the last row, again and again.
+            asked = np.arange(call * width, (call + 1) * width).clip(max=count - 1)
+            parts = (tree.index(part, asked) for part in (scene.seen, scene.memory, scene.luck))
+            obs, memory, luck = parts
+            answer = dict(enumerate(scene.actor.act(obs, None, memory, luck)))
+            answers = _room(answer, -(-count // width) * width) if answers is None else answers
+            tree.write(answers, slice(call * width, (call + 1) * width), answer)
+        return answers[0], answers[1]
+
+
+class AsTheyCome:
+    """Ask for those in question alone: cheaper, but which rows meet in a call is chance."""
+
+    def act(self, scene: Scene, t: Time, rows: Rows) -> Tree:
+        obs, memory = tree.index(scene.seen, rows), tree.index(scene.memory, rows)
+        action, memory = scene.actor.act(obs, None, memory, tree.index(scene.noise, (t, rows)))
+        tree.write(scene.memory, rows, memory)
+        return action
+
+
+def _room(answer: Tree, rows: int) -> Tree:
+    """Make room for the answers to so many rows."""
+    return tree.map(lambda leaf: np.zeros((rows, *leaf.shape[1:]), leaf.dtype), answer)

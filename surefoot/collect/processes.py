@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
@@ -24,7 +26,7 @@ from surefoot.collect.crew import (
     lost_error,
 )
 from surefoot.collect.record import Rows
-from surefoot.collect.worker import COMMAND, LANES, Task
+from surefoot.collect.worker import ANSWER, LANES, NOTABLE, REPORTING, Task, spin
 from surefoot.core import tree
 from surefoot.core.errors import ConfigError, EnvError
 from surefoot.core.metrics import Metrics
@@ -58,73 +60,68 @@ class Care:
     """Whether an exception of the environment costs a worker rather than the run."""
 
 
-class Shares:
-    """Which worker plays which rows, in which lanes: some rows that are stepped together.
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """Some rows that one worker steps together."""
 
-    `groups` are the rows that take turns.
+    worker: int
+    number: int
+    """Among the lanes of that worker."""
+    rows: slice
+
+    @property
+    def size(self) -> int:
+        return int(self.rows.stop - self.rows.start)
+
+
+def deal(rows: int, workers: int, lanes: int) -> list[Lane]:
+    """Deal rows out evenly to workers, and what each gets to so many lanes of its own.
+
+    The first lanes of all workers come first, then the second ones: those that are done at about
+    the same time are one range of rows.
     """
-
-    def __init__(self, groups: list[slice], lanes: list[list[slice]]) -> None:
-        self.groups, self.lanes = groups, lanes
-        self.owner, self._lane = np.zeros((2, groups[-1].stop), np.int64)
-        for worker, parts in enumerate(lanes):
-            for number, lane in enumerate(parts):
-                self.owner[lane], self._lane[lane] = worker, number
-        self._known: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
-
-    def rows(self, worker: int) -> Array:
-        return np.flatnonzero(self.owner == worker)
-
-    def orders(self, rows: Rows) -> list[tuple[int, bytes]]:
-        """List which lanes of which workers are to step these rows."""
-        if not isinstance(rows, slice):
-            return self._orders(rows)
-        key = (rows.start, rows.stop)
-        if key not in self._known:
-            self._known[key] = self._orders(np.arange(rows.start, rows.stop))
-        return self._known[key]
-
-    def _orders(self, rows: Array) -> list[tuple[int, bytes]]:
-        owners = self.owner[rows]
-        return [
-            (worker, bytes(dict.fromkeys(self._lane[rows[owners == worker]].tolist())))
-            for worker in dict.fromkeys(owners.tolist())
-        ]
+    shares = [_cut(share, min(lanes, LANES)) for share in _cut(rows, workers)]
+    dealt = [
+        (number, worker, sizes[number])
+        for number in range(len(shares[0]))
+        for worker, sizes in enumerate(shares)
+        if number < len(sizes)
+    ]
+    ends = accumulate((size for *_, size in dealt), initial=0)
+    return [
+        Lane(worker, number, slice(start, stop))
+        for (number, worker, _), (start, stop) in zip(dealt, pairwise(ends), strict=True)
+    ]
 
 
-def by_group(rows: int, workers: int) -> Shares:
-    """Cut rows into two groups, one of which steps while the actor is asked for the other, and deal
-    each out to the workers: a lane each. The second begins where the first left off, so that no
-    worker gets all that does not divide evenly."""
-    middle = -(-rows // 2)
-    groups = [slice(0, middle), slice(middle, rows)] if rows > 1 else [slice(0, rows)]
-    lanes: list[list[slice]] = [[] for _ in range(workers)]
-    first = 0
-    for group in groups:
-        parts = _cut(group.start, group.stop, workers)
-        for offset, part in enumerate(parts):
-            lanes[(first + offset) % workers].append(part)
-        first += (group.stop - group.start) % workers
-    return Shares(groups, lanes)
+def _cut(total: int, count: int) -> list[int]:
+    """Cut a number of rows into so many parts, or as many as there are rows."""
+    count = min(count, total)
+    return [len(range(part, total, count)) for part in range(count)]
 
 
-def by_row(rows: int, workers: int) -> Shares:
-    """Deal rows out to the workers one by one, so that each goes at its own pace."""
-    mine = _cut(0, rows, workers)
-    return Shares([slice(0, rows)], [_cut(part.start, part.stop, LANES) for part in mine])
+class Budget:
+    """How many workers may be lost before it is too many."""
 
+    def __init__(self, name: str, restarts: int) -> None:
+        self._name, self._restarts = name, restarts
+        self._times: deque[float] = deque()
+        self._first: Lost | None = None
 
-def whole(rows: int, workers: int) -> Shares:
-    """Give all rows to one worker in one lane, for a vector that cannot be cut."""
-    return Shares([slice(0, rows)], [[slice(0, rows)]])
-
-
-def _cut(start: int, stop: int, count: int) -> list[slice]:
-    """Cut a range into so many parts, or as many as it has members; the first may be larger."""
-    size, larger = divmod(stop - start, min(count, stop - start))
-    sizes = [size + 1] * larger + [size] * (min(count, stop - start) - larger)
-    ends = [start, *(start + end for end in accumulate(sizes))]
-    return [slice(a, b) for a, b in pairwise(ends)]
+    def spend(self, lost: Lost) -> None:
+        """Count a loss; give up where there were too many, with the first one's last words."""
+        now = time.monotonic()
+        self._first = self._first or lost
+        self._times.append(now)
+        while self._times[0] < now - WINDOW:
+            self._times.popleft()
+        if len(self._times) > self._restarts:
+            said = WorkerTraceback(self._first.said) if self._first.said else None
+            raise EnvError(
+                f"{self._name}: workers lost within {WINDOW / 60:g} minutes: {len(self._times)}, "
+                f"more than worker_restarts={self._restarts}. The first {self._first.how}. Mend "
+                f"the environment and go on with `surefoot resume`"
+            ) from said
 
 
 class ProcessStage:
@@ -139,35 +136,36 @@ class ProcessStage:
         make: Factory,
         rows: int,
         workers: int,
-        deal: Callable[[int, int], Shares] = by_group,
+        lanes: int = 2,
+        spin: float = 0.0,
         rebuild: bool = False,
         care: Care | None = None,
         tell: Callable[[Mapping[str, Any]], None] = lambda entry: None,
     ) -> None:
-        self._make, self._shipped, self._rebuild = make, ship(make), rebuild
+        self._make, self._shipped, self._rebuild, self._spin = make, ship(make), rebuild, spin
         self._care, self._tell = care or Care(), tell
+        self._budget = Budget(make.name, self._care.restarts)
         self._memory = slab.anonymous_file()
+        self._poll = select.poll()
         self._workers: dict[int, Member] = {}
         self._by_wire: dict[int, int] = {}
-        self._poll = select.poll()
-        self._due, self._landed, self._lost, self._broken = np.zeros((4, rows), bool)
-        self._episode, self._length = np.zeros((2, rows), np.int64)
-        self._seeds = EpisodeSeeds(0)
-        self._losses: deque[float] = deque()
-        self._first_loss: Lost | None = None
         self._fruitless = [0] * workers
         self._replaced = 0
         self._looked = time.monotonic()
+        self._seeds = EpisodeSeeds(0)
+        self._episode, self._broken = np.zeros(rows, np.int64), np.zeros(rows, bool)
+        self._due: set[Lane] = set()
+        """Lanes that were sent and not received."""
+        self._landed: dict[Lane, int] = {}
+        """Those of them that are done, and what about them is out of the ordinary."""
+        self._lost: set[Lane] = set()
+        """Those of them whose step nobody made."""
         try:
             for index in range(workers):
                 self._engage(index)
             self.spec, native = self._look(rows)
-            self._shares = (whole if native else deal)(rows, workers)
-            fields = slab.layout(self.spec, workers)
-            slab.resize(self._memory, fields)
-            self._slab = slab.attach(fields, self._memory)
-            self._slab["metrics"][:] = np.nan
-            self._names: list[list[str]] = [[] for _ in range(workers)]
+            self._lanes = deal(rows, workers, 1 if native else lanes)
+            self._set_up(workers)
             for index in range(workers):
                 self._begin(index)
             for index in range(workers):
@@ -176,16 +174,9 @@ class ProcessStage:
             self.close()
             raise
 
-    @property
-    def groups(self) -> list[slice]:
-        """The rows that take turns."""
-        return self._shares.groups
-
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree:
         self._seeds, self._episode = seeds, episodes.astype(np.int64)
-        self._length[:] = 0
-        for marks in (self._due, self._landed, self._lost, self._broken):
-            marks[:] = False
+        self._broken[:] = False
         for worker in self._workers.values():
             worker.tell("reset", seeds, self._episode)
         for index in self._workers:
@@ -194,48 +185,31 @@ class ProcessStage:
 
     def restart(self, rows: Array) -> Tree:
         self._episode[rows] += 1
-        self._length[rows] = 0
         self._ask_all("restart", rows)
         return self._slab["obs"]
 
     def send(self, rows: Rows, action: Tree) -> None:
         tree.write(self._slab["action"], rows, action)
-        self._due[rows] = True
-        for index, lanes in self._shares.orders(rows):
-            self._workers[index].go(lanes)
+        orders: dict[int, list[int]] = {}
+        for lane in self._lanes_of(rows):
+            orders.setdefault(lane.worker, []).append(lane.number)
+            self._due.add(lane)
+        for index, lanes in orders.items():
+            self._workers[index].go(bytes(lanes))
 
-    def receive(self, rows: Rows) -> Step:
-        while not self._landed[rows].all():
+    def receive(self, count: int) -> tuple[Rows, Step]:
+        while sum(lane.size for lane in self._landed) < count:
             self._attend()
-        self._due[rows] = self._landed[rows] = False
-        shared = self._slab
-        terminated, truncated = shared["terminated"][rows], shared["truncated"][rows]
-        lost, ended = self._lost[rows].copy(), terminated | truncated
-        self._lost[rows] = False
-        self._length[rows] += 1
-        if ended.any():
-            numbers = np.arange(self.spec.rows)[rows][ended]
-            self._episode[numbers] += 1
-            self._length[numbers] = 0
-            final = tree.index(shared["final_obs"], numbers)
-        else:
-            final = self.spec.empty_observations(0)
-        return Step(
-            obs=tree.index(shared["obs"], rows),
-            reward=shared["reward"][rows],
-            terminated=terminated,
-            truncated=truncated,
-            valid=shared["valid"][rows],
-            lost=lost,
-            final_obs=final,
-            success=shared["success"][rows],
-            info=self._info(rows),
+        lanes, flags = sorted(self._landed, key=_first_row), 0
+        for lane in lanes:
+            flags |= self._landed[lane]
+        self._landed.clear()
+        self._due.difference_update(lanes)
+        rows = _rows_of(lanes)
+        info = self._info(rows) if flags & REPORTING else {}
+        return rows, self._notable(rows, lanes, info) if flags & NOTABLE else self._plain(
+            rows, info
         )
-
-    def ready(self, count: int) -> Array:
-        while np.count_nonzero(self._landed) < count:
-            self._attend()
-        return np.flatnonzero(self._landed)
 
     def broken(self) -> tuple[Array, Tree]:
         rows = self._broken.copy()
@@ -246,10 +220,9 @@ class ProcessStage:
         return {"collect/workers_replaced": float(self._replaced)} if self._replaced else {}
 
     def replay(self, row: int, action: Tree) -> tuple[Tree, Array]:
-        index = int(self._shares.owner[row])
+        index = self._lane_of[row].worker
         self._workers[index].tell("replay", row, action)
         result: tuple[Tree, Array] = self._answer(index, "while an episode was played again")
-        self._length[row] = len(result[1]) - 1
         return result
 
     def snapshot(self) -> State:
@@ -271,6 +244,8 @@ class ProcessStage:
             worker.say_goodbye()
         for worker in self._workers.values():
             worker.close(deadline)
+        if self._workers:
+            os.close(self._memory)
         self._workers.clear()
 
     def _look(self, rows: int) -> tuple[Spec, bool]:
@@ -284,6 +259,19 @@ class ProcessStage:
             )
         return replace(spec, rows=rows), native
 
+    def _set_up(self, workers: int) -> None:
+        """Lay out the memory, and what a step is like in which nothing special happens."""
+        fields, rows = slab.layout(self.spec, workers), self.spec.rows
+        slab.resize(self._memory, fields)
+        self._slab = slab.attach(fields, self._memory)
+        self._slab["metrics"][:] = self._slab["success"][:] = np.nan
+        self._slab["valid"][:] = True
+        self._names: list[list[str]] = [[] for _ in range(workers)]
+        self._lane_of = [lane for lane in self._lanes for _ in range(lane.size)]
+        self._numbered = {(lane.worker, lane.number): lane for lane in self._lanes}
+        self._no, self._yes = np.zeros(rows, bool), np.ones(rows, bool)
+        self._none, self._no_final = np.full(rows, np.nan), self.spec.empty_observations(0)
+
     def _engage(self, index: int) -> Member:
         """Start a worker."""
         worker = self._workers[index] = Member(self._care.step_timeout, self._memory)
@@ -293,8 +281,16 @@ class ProcessStage:
 
     def _begin(self, index: int) -> None:
         """Have a worker build its environments."""
-        lanes, workers = self._shares.lanes[index], len(self._shares.lanes)
-        task = Task(index, workers, self.spec, lanes, self._rebuild, self._memory)
+        lanes = [lane.rows for lane in self._lanes if lane.worker == index]
+        task = Task(
+            worker=index,
+            workers=len(self._names),
+            spec=self.spec,
+            lanes=lanes,
+            rebuild=self._rebuild,
+            slab=self._memory,
+            spin=self._spin,
+        )
         self._workers[index].tell("begin", sys.path, self._shipped, task)
 
     def _answer(self, index: int, when: str) -> Any:
@@ -319,9 +315,15 @@ class ProcessStage:
                     self._workers[index].tell(command, *arguments)
         return answers
 
+    def _lanes_of(self, rows: Rows) -> Iterable[Lane]:
+        """List the lanes that these rows are."""
+        some = self._lane_of[rows] if isinstance(rows, slice) else _picked(self._lane_of, rows)
+        return dict.fromkeys(some)
+
     def _attend(self) -> None:
         """Wait a little, and see to what comes: steps that are done, faults, workers that end."""
-        for wire, _ in self._poll.poll(1000 * SLICE):
+        news = spin(self._poll, self._spin) if self._spin else []
+        for wire, _ in news or self._poll.poll(1000 * SLICE):
             index = self._by_wire[wire]
             try:
                 self._hear(index)
@@ -333,85 +335,80 @@ class ProcessStage:
             self._looked = now
 
     def _hear(self, index: int) -> None:
-        worker, lanes = self._workers[index], self._shares.lanes[index]
-        for said in worker.hear():
-            if said != COMMAND:
-                self._landed[lanes[said]] = True
-                self._fruitless[index] = 0
-                continue
-            try:
-                worker.listen()
-            except EnvError as error:
-                if not self._care.restart_on_error:
-                    raise
-                raise Lost(f"gave up: {error}", str(error.__cause__ or "")) from None
+        """Note which lanes a worker is done with; it may also have given up."""
+        worker = self._workers[index]
+        for flags, number in worker.hear():
+            if flags == ANSWER:
+                with self._faults_are_losses():
+                    worker.listen()
+            self._landed[self._numbered[index, number]] = flags
+            self._fruitless[index] = 0
+
+    @contextmanager
+    def _faults_are_losses(self) -> Iterator[None]:
+        """Let an environment's error cost the worker, if that is what was asked for."""
+        try:
+            yield
+        except EnvError as error:
+            if not self._care.restart_on_error:
+                raise
+            raise Lost(f"gave up: {error}", str(error.__cause__ or "")) from None
 
     def _look_after(self, seconds: float) -> None:
-        for index in self._waiting():
+        """See whether those live and go on from whom a step is due."""
+        for index in {lane.worker for lane in self._due if lane not in self._landed}:
             try:
                 self._workers[index].watch(seconds)
             except Lost as lost:
                 self._replace(index, lost)
 
-    def _waiting(self) -> list[int]:
-        """List the workers from whom a step is due."""
-        waiting: list[int] = np.unique(self._shares.owner[self._due & ~self._landed]).tolist()
-        return waiting
-
     def _replace(self, index: int, lost: Lost) -> None:
         """Put a new worker in the place of one that is lost; its rows begin new episodes."""
-        rows = self._shares.rows(index)
-        due = rows[self._due[rows]]
-        self._lost[due] = True
-        self._broken[rows[~self._due[rows]]] = True
+        mine = [lane for lane in self._lanes if lane.worker == index]
+        rows = np.concatenate([np.arange(self.spec.rows)[lane.rows] for lane in mine])
+        due = [lane for lane in mine if lane in self._due]
+        for lane in mine:
+            self._broken[lane.rows] = lane not in self._due
         while True:
-            self._dismiss(index)
+            self._dismiss(index, rows)
             self._report(index, lost)
-            self._afford(lost)
+            self._budget.spend(lost)
             self._pause(index)
             self._episode[rows] += 1
-            self._length[rows] = 0
             try:
-                worker = self._engage(index)
-                self._begin(index)
-                worker.answer(START_SECONDS)
-                worker.tell("reset", self._seeds, self._episode)
-                worker.answer()
+                with self._faults_are_losses():
+                    worker = self._engage(index)
+                    self._begin(index)
+                    worker.answer(START_SECONDS)
+                    worker.tell("reset", self._seeds, self._episode)
+                    worker.answer()
                 break
             except Lost as again:
                 lost = again
-            except EnvError as error:
-                if not self._care.restart_on_error:
-                    raise
-                lost = Lost(f"gave up: {error}", str(error.__cause__ or ""))
-        self._blank(due)
-        self._landed[due] = True
+        self._lost.update(due)
+        self._landed.update(dict.fromkeys(due, NOTABLE))
         self._replaced += 1
 
-    def _dismiss(self, index: int) -> None:
+    def _dismiss(self, index: int, rows: Array) -> None:
+        """Let go of a worker and of all that it left in the slab."""
         worker = self._workers[index]
-        self._poll.unregister(worker.done)
-        del self._by_wire[worker.done]
+        if worker.done in self._by_wire:
+            self._poll.unregister(worker.done)
+            del self._by_wire[worker.done]
         worker.end()
-        self._names[index] = []
-        rows = self._shares.rows(index)
-        self._slab["metrics"][:, rows] = np.nan
-        self._slab["metric_count"][rows] = 0
-        self._slab["metric_names"][index] = 0
-
-    def _blank(self, rows: Array) -> None:
-        """Leave nothing of a step that nobody finished."""
-        for name in ("reward", "terminated", "truncated", "valid"):
+        for name in ("reward", "terminated", "truncated", "metric_count"):
             self._slab[name][rows] = 0
-        self._slab["success"][rows] = np.nan
+        self._slab["valid"][rows] = True
+        self._slab["success"][rows] = self._slab["metrics"][:, rows] = np.nan
+        self._slab["metric_names"][index] = 0
+        self._names[index] = []
 
     def _report(self, index: int, lost: Lost) -> None:
-        place = self._place(index)
-        said = lost.said.strip().splitlines()
+        place, said = self._place(index), lost.said.strip().splitlines()
         part = said[:SHOWN_LINES] if "most recent call first" in lost.said else said[-SHOWN_LINES:]
-        shown = [f"  {line}" for line in part]
-        message = f"worker {index} {lost.how}: {place}; replacing it"
-        note = [] if self._replaced else [INCOMPARABLE]
+        message = [f"worker {index} {lost.how}: {place}; replacing it"]
+        message += [f"  {line}" for line in part]
+        message += [] if self._replaced else [INCOMPARABLE]
         self._tell(
             {
                 "event": "worker-lost",
@@ -419,33 +416,15 @@ class ProcessStage:
                 "how": lost.how,
                 "place": place,
                 "traceback": lost.said,
-                "message": "\n".join([message, *shown, *note]),
+                "message": "\n".join(message),
             }
         )
 
     def _place(self, index: int) -> str:
         """Say where a worker was last: environment, row, episode and step."""
-        mine, last = self._shares.rows(index), int(self._workers[index].trail[1])
-        row = last if last in mine else int(mine[0])
-        where = f"row {row}, episode {self._episode[row]}, step {self._length[row]}"
+        calls, row, episode, step = self._workers[index].trail.tolist()
+        where = f"row {row}, episode {episode}, step {step}" if calls else "before its first row"
         return f"{self._make.name}, {where}"
-
-    def _afford(self, lost: Lost) -> None:
-        """Count a replacement; give up where there were too many."""
-        now = time.monotonic()
-        self._first_loss = self._first_loss or lost
-        self._losses.append(now)
-        while self._losses[0] < now - WINDOW:
-            self._losses.popleft()
-        if len(self._losses) > self._care.restarts:
-            first = self._first_loss
-            said = WorkerTraceback(first.said) if first.said else None
-            raise EnvError(
-                f"{self._make.name}: {len(self._losses)} workers were lost within "
-                f"{WINDOW / 60:g} minutes, which is more than worker_restarts="
-                f"{self._care.restarts}. The first {first.how}. Mend the environment, and go on "
-                f"with `surefoot resume`"
-            ) from said
 
     def _pause(self, index: int) -> None:
         """Wait before another try where the last ones achieved nothing."""
@@ -454,21 +433,57 @@ class ProcessStage:
         if tries:
             time.sleep(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (tries - 1)))
 
+    def _plain(self, rows: Rows, info: dict[str, Array]) -> Step:
+        """Read a step in which nothing ended, and nothing went wrong."""
+        reward = self._slab["reward"][rows]
+        some = slice(0, len(reward))
+        no = self._no[some]
+        return Step(
+            obs=tree.index(self._slab["obs"], rows),
+            reward=reward,
+            terminated=no,
+            truncated=no,
+            valid=self._yes[some],
+            lost=no,
+            final_obs=self._no_final,
+            success=self._none[some],
+            info=info,
+            notable=False,
+        )
+
+    def _notable(self, rows: Rows, lanes: list[Lane], info: dict[str, Array]) -> Step:
+        """Read a step whatever happened in it."""
+        shared, numbers = self._slab, np.arange(self.spec.rows)[rows]
+        terminated, truncated = shared["terminated"][rows], shared["truncated"][rows]
+        ended = numbers[terminated | truncated]
+        self._episode[ended] += 1
+        lost = np.concatenate([np.full(lane.size, lane in self._lost) for lane in lanes])
+        self._lost.difference_update(lanes)
+        return Step(
+            obs=tree.index(shared["obs"], rows),
+            reward=shared["reward"][rows],
+            terminated=terminated,
+            truncated=truncated,
+            valid=shared["valid"][rows] & ~lost,
+            lost=lost,
+            final_obs=tree.index(shared["final_obs"], ended),
+            success=shared["success"][rows],
+            info=info,
+            notable=True,
+        )
+
     def _info(self, rows: Rows) -> dict[str, Array]:
         """Read what environments reported; each worker has its own order of names."""
-        counts = self._slab["metric_count"][rows]
-        if not counts.any():
-            return {}
-        owners = self._shares.owner[rows]
+        numbers, counts = np.arange(self.spec.rows)[rows], self._slab["metric_count"][rows]
+        owners = np.array([self._lane_of[row].worker for row in numbers.tolist()])
         info: dict[str, Array] = {}
         for index in dict.fromkeys(owners.tolist()):
             mine = owners == index
             names = self._names_of(index, int(counts[mine].max()))
-            values = self._slab["metrics"][: len(names), rows][:, mine]
-            for name, numbers in zip(names, values, strict=True):
+            for place, name in enumerate(names):
                 if name not in info:
                     info[name] = np.full(len(owners), np.nan)
-                info[name][mine] = numbers
+                info[name][mine] = self._slab["metrics"][place, numbers[mine]]
         return info
 
     def _names_of(self, index: int, count: int) -> list[str]:
@@ -477,3 +492,18 @@ class ProcessStage:
         while len(names) < count:
             names.append(written[len(names)].tobytes().rstrip(b"\0").decode())
         return names[:count]
+
+
+def _first_row(lane: Lane) -> int:
+    return int(lane.rows.start)
+
+
+def _rows_of(lanes: list[Lane]) -> Rows:
+    """Name the rows of lanes that are in order: as a range, if they are one."""
+    if all(one.rows.stop == other.rows.start for one, other in pairwise(lanes)):
+        return slice(lanes[0].rows.start, lanes[-1].rows.stop)
+    return np.concatenate([np.arange(lane.rows.start, lane.rows.stop) for lane in lanes])
+
+
+def _picked(lanes: list[Lane], rows: Array) -> Iterable[Lane]:
+    return (lanes[row] for row in rows.tolist())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -15,10 +16,49 @@ from surefoot.core.state import State
 from surefoot.core.tree import Array, Tree
 
 Rows: TypeAlias = slice | Array
-"""Some of the rows: those in a row, or those of these numbers."""
+"""Some of the rows: a range, or those of these numbers."""
 Time: TypeAlias = int | Array
 """Which step of a rollout: of all rows in question, or of each of them."""
-ALL = slice(None)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What happened to N rows in T steps, each [T, N]; as in Step."""
+
+    reward: Array
+    terminated: Array
+    truncated: Array
+    valid: Array
+    lost: Array
+    success: Array
+
+    @classmethod
+    def blank(cls, horizon: int, rows: int) -> Facts:
+        """Make facts of steps that count and in which nothing happened."""
+        shape = (horizon, rows)
+        terminated, truncated, lost = np.zeros((3, *shape), bool)
+        valid, success = np.ones(shape, bool), np.full(shape, np.nan)
+        return cls(np.zeros(shape), terminated, truncated, valid, lost, success)
+
+    @classmethod
+    def of(cls, step: Step) -> Facts:
+        """Take down one step of all rows."""
+        facts = cls.blank(1, len(step.reward))
+        facts.write((0, slice(None)), step)
+        return facts
+
+    @classmethod
+    def joined(cls, parts: list[Facts]) -> Facts:
+        """Put what happened one after another into one."""
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        return cls(*(np.concatenate(column) for column in columns))
+
+    def write(self, place: tuple[Time, Rows], step: Step) -> None:
+        """Take down a step of some rows that is out of the ordinary."""
+        self.reward[place] = step.reward
+        self.terminated[place], self.truncated[place] = step.terminated, step.truncated
+        self.valid[place], self.lost[place] = step.valid, step.lost
+        self.success[place] = step.success
 
 
 class Tally:
@@ -46,32 +86,60 @@ class Tally:
         self.length[rows] = 0
         self.total[rows] = 0.0
 
-    def add(self, step: Step, rows: Rows = ALL) -> list[Episode]:
-        """Count a step of some rows; return the episodes it completed, in the order of rows."""
-        self.length[rows] += step.valid
-        self.total[rows] += np.where(step.valid, step.reward, 0.0)
-        changed = step.terminated | step.truncated | step.lost
-        if not changed.any():
-            return []
-        numbers = np.arange(len(self.number))[rows]
-        self.skip(numbers[step.lost])
-        ended = np.flatnonzero(step.terminated | step.truncated).tolist()
-        return [self._complete(int(numbers[index]), step, index) for index in ended]
+    def add(self, facts: Facts) -> tuple[Array, list[Episode]]:
+        """Count steps; return how many steps of its episode were before each [T, N], and the
+        episodes that were completed, in the order of (t, row).
 
-    def _complete(self, row: int, step: Step, index: int) -> Episode:
-        success = float(step.success[index])
-        episode = Episode(
-            row=row,
-            number=int(self.number[row]),
-            total=float(self.total[row]),
-            length=int(self.length[row]),
-            terminated=bool(step.terminated[index]),
-            success=None if np.isnan(success) else success,
-        )
-        self.number[row] += 1
-        self.length[row] = 0
-        self.total[row] = 0.0
-        return episode
+        What was played of an episode that is lost is taken back: it becomes invalid.
+        """
+        ended, valid = facts.terminated | facts.truncated, facts.valid
+        breaks = ended | facts.lost
+        begun = _begun(breaks)
+        for t, row in np.argwhere(facts.lost).tolist():
+            valid[begun[t, row] : t + 1, row] = False
+        counted = np.zeros((len(valid) + 1, valid.shape[1]), np.int64)
+        np.cumsum(valid, axis=0, out=counted[1:])
+        carried = np.cumsum(breaks, axis=0) == breaks  # of an episode that began before all this
+        before = counted[:-1] - np.take_along_axis(counted, begun, 0) + self.length * carried
+        reward = np.where(valid, facts.reward, 0.0)
+        number = self.number + np.cumsum(breaks, axis=0) - breaks
+        episodes = [
+            Episode(
+                row=row,
+                number=int(number[t, row]),
+                total=float(self._total(reward, begun, carried, t, row)),
+                length=int(before[t, row]) + int(valid[t, row]),
+                terminated=bool(facts.terminated[t, row]),
+                success=None if np.isnan(facts.success[t, row]) else float(facts.success[t, row]),
+            )
+            for t, row in np.argwhere(ended).tolist()
+        ]
+        self._go_on(breaks, begun, before + valid, carried, reward)
+        return before.astype(np.int32), episodes
+
+    def _total(self, reward: Array, begun: Array, carried: Array, t: int, row: int) -> float:
+        """Sum up an episode's rewards to this step, those from before included."""
+        earlier = float(self.total[row]) if carried[t, row] else 0.0
+        return earlier + float(reward[begun[t, row] : t + 1, row].sum())
+
+    def _go_on(
+        self, breaks: Array, begun: Array, length: Array, carried: Array, reward: Array
+    ) -> None:
+        """Move to where rows are after all this."""
+        last = len(breaks) - 1
+        for row in range(breaks.shape[1]):
+            over = bool(breaks[last, row])
+            total = 0.0 if over else self._total(reward, begun, carried, last, row)
+            self.total[row], self.length[row] = total, 0 if over else length[last, row]
+        self.number += breaks.sum(0)
+
+
+def _begun(breaks: Array) -> Array:
+    """Return for each step [T, N] at which step its episode began, or 0 if that was before."""
+    after = np.where(breaks, np.arange(1, len(breaks) + 1)[:, None], 0)
+    begun = np.zeros_like(after)
+    np.maximum.accumulate(after[:-1], axis=0, out=begun[1:])
+    return begun
 
 
 class Record:
@@ -82,77 +150,56 @@ class Record:
         self.obs = spec.empty_observations(horizon + 1, spec.rows)
         tree.write(self.obs, 0, first_obs)
         self.action = spec.empty_actions(*self._shape)
-        self._reward = np.zeros(self._shape)
-        self._terminated, self._truncated, self._valid = np.zeros((3, *self._shape), bool)
-        self._episode_step = np.zeros(self._shape, np.int32)
-        self._ends: list[int] = []
-        """Places of the steps that ended an episode, t × N + row; then how each of them did."""
-        self._finals: list[Tree] = [spec.empty_observations(0)]
-        self._episodes: list[Episode] = []
+        self.facts = Facts.blank(*self._shape)
+        self._finals = [spec.empty_observations(0)]
+        self._final_places = [np.zeros(0, np.int64)]
+        """Where in [T, N] those belong, flattened."""
         self._info: dict[str, Array] = {}
 
-    def add(self, t: Time, rows: Rows, step: Step, tally: Tally) -> None:
+    def add(self, t: Time, rows: Rows, step: Step) -> None:
         """Record the t-th step of some rows."""
         place = (t, rows)
         tree.write(self.obs, (t + 1, rows), step.obs)
-        self._reward[place] = step.reward
-        self._terminated[place], self._truncated[place] = step.terminated, step.truncated
-        self._valid[place] = step.valid
-        self._episode_step[place] = tally.length[rows]
+        if step.notable:
+            self.facts.write(place, step)
+            places = t * self._shape[1] + np.arange(self._shape[1])[rows]
+            self._final_places.append(places[step.ended])
+            self._finals.append(step.final_obs)
+        else:
+            self.facts.reward[place] = step.reward
         for name, values in step.info.items():
             if name not in self._info:
                 self._info[name] = np.full(self._shape, np.nan)
             self._info[name][place] = values
-        if step.lost.any():
-            self._lose(
-                np.broadcast_to(t, step.lost.shape)[step.lost], self._numbers(rows)[step.lost]
-            )
-        if completed := tally.add(step, rows):
-            times = np.broadcast_to(t, step.lost.shape)[step.terminated | step.truncated]
-            self._ends += [
-                int(time) * self._shape[1] + episode.row
-                for time, episode in zip(times, completed, strict=True)
-            ]
-            self._finals.append(step.final_obs)
-            self._episodes += completed
 
-    def rollout(self) -> Rollout:
-        """Hand over everything; ends are in the order of (t, row), however they came in."""
-        order = np.argsort(np.array(self._ends, np.int64))
+    def rollout(self, tally: Tally) -> Rollout:
+        """Hand over everything; `tally` says where rows were before it, and moves on."""
+        episode_step, episodes = tally.add(self.facts)
+        places = np.concatenate(self._final_places)
+        order = np.argsort(places)  # ends stand in the order of (t, row), however they came in
         final_index = np.full(self._shape, -1, np.int32)
-        final_index.reshape(-1)[np.array(self._ends, np.int64)[order]] = np.arange(len(order))
-        final_obs = tree.map(lambda *parts: np.concatenate(parts)[order], *self._finals)
+        final_index.reshape(-1)[places[order]] = np.arange(len(order))
         return Rollout(
             obs=self.obs,
             action=self.action,
             log_prob=None,
-            reward=self._reward,
-            terminated=self._terminated,
-            truncated=self._truncated,
-            valid=self._valid,
-            episode_step=self._episode_step,
-            final_obs=final_obs,
+            reward=self.facts.reward,
+            terminated=self.facts.terminated,
+            truncated=self.facts.truncated,
+            valid=self.facts.valid,
+            episode_step=episode_step,
+            final_obs=tree.map(lambda *parts: np.concatenate(parts)[order], *self._finals),
             final_index=final_index,
-            episodes=[self._episodes[index] for index in order],
+            episodes=episodes,
             metrics=self._means(),
         )
-
-    def _lose(self, times: Array, rows: Array) -> None:
-        """Take back what these rows played of an episode that is lost at these steps."""
-        for t, row in zip(times.tolist(), rows.tolist(), strict=True):
-            ends = np.flatnonzero(self._terminated[:t, row] | self._truncated[:t, row])
-            start = int(ends[-1]) + 1 if len(ends) else 0
-            self._valid[start : t + 1, row] = False
 
     def _means(self) -> Metrics:
         """Average what environments reported over the steps that count."""
         means = {}
         for name in sorted(self._info):
-            values = self._info[name][self._valid]
+            values = self._info[name][self.facts.valid]
             present = values[~np.isnan(values)]
             if present.size:
                 means[f"env/{name}"] = float(present.mean())
         return means
-
-    def _numbers(self, rows: Rows) -> Array:
-        return np.arange(self._shape[1])[rows]

@@ -1,8 +1,8 @@
 """A worker process: steps its share of the environments and leaves what they give in the slab.
 
 It is started as `python -m surefoot.collect.worker` with descriptors, and never loads torch. Bytes
-on one pipe say what to do: a lane to step, or that a command waits on the connection; bytes on
-another say what is done. When the pipe ends, so does the worker.
+on one pipe say what to do: a lane to step, or that a command waits on the connection. Pairs of
+bytes on another say what is done. When the pipe ends, so does the worker.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
+import select
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -33,13 +35,17 @@ from surefoot.envs.make import Factory, lay_out, make_vector, unship
 from surefoot.envs.probe import Kind, Way
 
 COMMAND, CLOSE = 254, 255
-"""Bytes that are no lane: a command or an answer is on the connection; close and go."""
+"""Bytes that are no lane: a command is on the connection; close and go."""
 LANES = 254
 """How many lanes a worker can have."""
+NOTABLE, REPORTING, ANSWER = 1, 2, 255
+"""What a worker says about a lane it stepped: an episode ended or a step does not count; there are
+metrics. Or that there is an answer on the connection instead."""
+COLUMNS = ("terminated", "truncated", "valid", "success")
 LONGEST = 20_000
 """Characters of a traceback that are passed on."""
 PR_SET_PDEATHSIG = 1
-TRAIL = {"trail": slab.Field((2,), "int64")}
+TRAIL = {"trail": slab.Field((4,), "int64")}
 
 
 class Wires(NamedTuple):
@@ -50,7 +56,7 @@ class Wires(NamedTuple):
     connection: int
     last_words: int
     trail: int
-    """Shared memory with two numbers: calls made into environments, and the row of the last."""
+    """Shared memory: calls made into environments, and row, episode and step of the last one."""
 
 
 class Task(NamedTuple):
@@ -63,6 +69,8 @@ class Task(NamedTuple):
     rebuild: bool
     slab: int
     """Descriptor of the shared memory."""
+    spin: float
+    """Seconds to look for orders before going to sleep."""
 
 
 class Fault(NamedTuple):
@@ -78,20 +86,21 @@ class Lane:
 
     def __init__(self, env: VectorEnv, rows: slice, shared: Mapping[str, Any]) -> None:
         self.env, self.rows = env, rows
-        here = {name: tree.index(shared[name], rows) for name in ("obs", "final_obs", "action")}
-        self._obs, self._final_obs, self._action = here.values()
-        names = ("reward", "terminated", "truncated", "valid", "success")
-        self._columns = [shared[name][rows] for name in names]
+        here = (tree.index(shared[name], rows) for name in ("obs", "final_obs", "action"))
+        self._obs, self._final_obs, self._action = here
+        self._reward = shared["reward"][rows]
+        self._columns = [shared[name][rows] for name in COLUMNS]
+        self._notable = False
 
     def step(self) -> Step:
         step = self.env.step(self._action)
         tree.write(self._obs, slice(None), step.obs)
-        given = (step.reward, step.terminated, step.truncated, step.valid, step.success)
-        for column, values in zip(self._columns, given, strict=True):
-            column[:] = values
-        ended = step.terminated | step.truncated
-        if ended.any():
-            tree.write(self._final_obs, ended, step.final_obs)
+        self._reward[:] = step.reward
+        if step.notable or self._notable:  # columns are right for who reads several lanes at once
+            for name, column in zip(COLUMNS, self._columns, strict=True):
+                column[:] = getattr(step, name)
+            tree.write(self._final_obs, step.ended, step.final_obs)
+        self._notable = step.notable
         return step
 
     def show(self, obs: Tree) -> None:
@@ -111,7 +120,8 @@ class Reports:
         self._written = shared["metric_names"][worker]
         self._names: dict[str, int] = {}
 
-    def write(self, info: Mapping[str, Array], rows: slice) -> None:
+    def write(self, info: Mapping[str, Array], rows: slice) -> bool:
+        """Leave what rows reported; say whether there is anything."""
         if self._names:
             self._values[: len(self._names), rows] = np.nan
         for name, values in info.items():
@@ -119,6 +129,7 @@ class Reports:
                 self._values[self._names[name], rows] = values
         if self._names:
             self._counts[rows] = len(self._names)
+        return bool(info)
 
     def _add(self, name: str) -> bool:
         """Give a new name a place, if there is room."""
@@ -142,10 +153,12 @@ class Troupe:
             self._lanes.append(Lane(env, rows, shared))
         self._reports = Reports(task.worker, shared)
 
-    def step(self, lane: int) -> None:
+    def step(self, lane: int) -> int:
+        """Step a lane; return what is to be said about it."""
         playing = self._lanes[lane]
         step = playing.step()
-        self._reports.write(step.info, playing.rows)
+        reporting = self._reports.write(step.info, playing.rows)
+        return NOTABLE * step.notable | REPORTING * reporting
 
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> None:
         for lane in self._lanes:
@@ -182,9 +195,16 @@ class Worker:
         self._connection = Connection(wires.connection)
         self._trail = slab.attach(TRAIL, wires.trail)["trail"]
         self._troupe: Troupe | None = None
+        self._spin = 0.0
 
     def run(self) -> None:
-        while orders := os.read(self._wires.go, 4096):
+        news = select.poll()
+        news.register(self._wires.go, select.POLLIN)
+        while True:
+            spin(news, self._spin)
+            orders = os.read(self._wires.go, 4096)
+            if not orders:
+                return
             for order in orders:
                 if order == CLOSE:
                     if self._troupe:
@@ -199,12 +219,11 @@ class Worker:
                 answer = self._command(name)(*arguments)
             else:
                 assert self._troupe is not None
-                self._troupe.step(order)
-                os.write(self._wires.done, bytes([order]))
+                os.write(self._wires.done, bytes([self._troupe.step(order), order]))
                 return
         except Exception as error:
             answer = _fault(error)
-        os.write(self._wires.done, bytes([COMMAND]))  # first, so that it is read while it is sent
+        os.write(self._wires.done, bytes([ANSWER, 0]))  # first, so that it is read while it is sent
         self._connection.send(answer)
 
     def _command(self, name: str) -> Callable[..., Any]:
@@ -225,6 +244,7 @@ class Worker:
     def _begin(self, path: list[str], shipped: bytes, task: Task) -> None:
         """Build the environments."""
         sys.path[:] = path
+        self._spin = task.spin
         self._troupe = Troupe(unship(shipped), task, self._trail)
 
     def _probe(self, path: list[str], shipped: bytes, wanted: Kind | None, seed: int) -> Way:
@@ -235,6 +255,14 @@ class Worker:
 
     def _beat(self) -> None:
         self._trail[0] += 1
+
+
+def spin(news: select.poll, seconds: float) -> list[tuple[int, int]]:
+    """Look for news again and again for so long, without going to sleep."""
+    end = time.perf_counter() + seconds
+    while not (found := news.poll(0)) and time.perf_counter() < end:
+        pass
+    return found
 
 
 def _fault(error: Exception) -> Fault:

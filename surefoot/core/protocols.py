@@ -64,6 +64,14 @@ class Step(NamedTuple):
     """[N]: what rows that ended reported as `is_success`; NaN for all others."""
     info: Mapping[str, Array]
     """[N] each: numbers from `info["metrics"]`; NaN where a row has none."""
+    notable: bool
+    """Whether any row ended, or has a step that does not count."""
+
+    @property
+    def ended(self) -> Array:
+        """[N]: terminated or truncated."""
+        ended: Array = self.terminated | self.truncated
+        return ended
 
 
 class VectorEnv(Protocol):

@@ -34,7 +34,7 @@ class GymnasiumVector:
     `make` builds an environment anew; with `rebuild` that happens before every episode, for
     environments in which something survives `reset`. Its rows may be part of more: `first_row` is
     the number of the first, and `trail` where it leaves word for whoever watches from outside: how
-    many calls it has made into an environment, and in which row the last one is.
+    many calls it has made into an environment, and the row, episode and step of the last one.
     """
 
     def __init__(
@@ -49,7 +49,9 @@ class GymnasiumVector:
         first = envs[0]
         self._name, self._envs = name, list(envs)
         self._make, self._rebuild, self._first_row = make, rebuild, first_row
-        self._trail = np.zeros(2, np.int64) if trail is None else trail
+        # A view, since numpy takes longer to write a single number.
+        numbers: Any = np.zeros(4, np.int64) if trail is None else trail
+        self._trail = memoryview(numbers)
         self._used = [False] * len(envs)
         self.spec = Spec(
             to_spec(first.observation_space, "observation"),
@@ -79,8 +81,7 @@ class GymnasiumVector:
     def step(self, action: Tree) -> Step:
         actions = self.spec.to_env(action)
         rewards = [0.0] * len(self._envs)
-        terminated = np.zeros(len(self._envs), bool)
-        truncated = np.zeros(len(self._envs), bool)
+        terminated = truncated = self._lost
         info: dict[str, Array] = {}
         success = self._unknown
         ended: list[int] = []
@@ -89,6 +90,8 @@ class GymnasiumVector:
             if extra:
                 self._report(row, extra, info)
             if term or trunc:
+                if not ended:
+                    terminated, truncated = terminated.copy(), truncated.copy()
                 terminated[row], truncated[row] = term, trunc
                 ended.append(row)
                 if "is_success" in extra:
@@ -107,6 +110,7 @@ class GymnasiumVector:
             final,
             success,
             info,
+            bool(ended),
         )
 
     def restart(self, rows: Array) -> Tree:
@@ -159,15 +163,22 @@ class GymnasiumVector:
         if type(returned) is not tuple or len(returned) != 5:
             self._fail(row, f"step returned {_short(returned)}, not {STEP}")
         obs, reward, terminated, truncated, extra = returned
-        if type(reward) is not float:
+        if not isinstance(reward, float):
             reward = self._number(row, reward, "reward")
-        self._take(row, obs, self._obs)
-        terminated = self._flag(row, terminated, "terminated")
-        return extra, reward, terminated, self._flag(row, truncated, "truncated")
+        try:
+            self._read(obs, self._obs, row)
+        except BadOutput as error:
+            self._fail(row, str(error))
+        if terminated is not False:
+            terminated = self._flag(row, terminated, "terminated")
+        if truncated is not False:
+            truncated = self._flag(row, truncated, "truncated")
+        return extra, reward, terminated, truncated
 
     def _leave_word(self, row: int) -> None:
-        self._trail[0] += 1
-        self._trail[1] = self._first_row + row
+        trail = self._trail
+        trail[1], trail[2], trail[3] = self._first_row + row, self._episode[row], self._step[row]
+        trail[0] += 1
 
     def _replace(self, row: int) -> None:
         """Exchange a used environment for a new one."""
@@ -202,11 +213,8 @@ class GymnasiumVector:
             self._fail(row, f"reset(seed={seed}) raised {_say(error)}", error)
         if type(returned) is not tuple or len(returned) != 2:
             self._fail(row, f"reset returned {_short(returned)}, not {RESET}")
-        self._take(row, returned[0], self._obs)
-
-    def _take(self, row: int, obs: Any, buffer: Tree) -> None:
         try:
-            self._read(obs, buffer, row)
+            self._read(returned[0], self._obs, row)
         except BadOutput as error:
             self._fail(row, str(error))
 

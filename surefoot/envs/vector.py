@@ -159,7 +159,18 @@ class NativeVector:
         self._ended = ended
         info, success = self._numbers(infos, valid, ended)
         lost = np.zeros(self.spec.rows, bool)
-        return Step(self.obs, reward, terminated, truncated, valid, lost, final, success, info)
+        return Step(
+            self.obs,
+            reward,
+            terminated,
+            truncated,
+            valid,
+            lost,
+            final,
+            success,
+            info,
+            notable=bool((ended | unused).any()),
+        )
 
     def restart(self, rows: Array) -> Tree:
         """Begin the next episode of all rows: a vector can only be built anew as a whole."""

@@ -10,8 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from surefoot.collect.collector import StageCollector
 from surefoot.collect.local import local_collector
-from surefoot.collect.record import Tally
-from surefoot.core.protocols import Step
+from surefoot.collect.record import Facts, Tally
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory, make_vector
 from tests.counter import Counter
@@ -92,12 +91,10 @@ def test_every_rollout_has_noise_of_its_own() -> None:
 
 
 def test_invalid_steps_count_towards_no_episode() -> None:
-    tally, nothing = Tally(1), np.full(1, np.nan)
-    yes, no = np.ones(1, bool), np.zeros(1, bool)
-    obs = np.zeros((1, 2))
-    for valid, reward, end in ((no, 100.0, no), (yes, 1.0, no), (yes, 2.0, yes)):
-        step = Step(obs, np.array([reward]), end, no, valid, no, obs, nothing, {})
-        episodes = tally.add(step)
+    facts = Facts.blank(3, 1)
+    facts.reward[:, 0] = [100.0, 1.0, 2.0]
+    facts.valid[0], facts.terminated[2] = False, True
+    _, episodes = Tally(1).add(facts)
     assert [(e.total, e.length) for e in episodes] == [(3.0, 2)]
 
 

@@ -116,7 +116,8 @@ def vector(mode: AutoresetMode) -> Any:
 
 
 def built(env: Any, kind: Any = None, horizon: int = 24, **args: Any) -> Collector:
-    config = Config(envs=3, seed=5, total_steps=100_000, ppo=PPOConfig(horizon=horizon))
+    ppo = PPOConfig(horizon=horizon)
+    config = Config(envs=3, seed=5, total_steps=100_000, collector="local", ppo=ppo)
     return build_collector(config, factory(env, args), kind)
 
 
