@@ -56,7 +56,7 @@ def train(words: list[str]) -> int:
     config, _ = settle(options, words)
     from surefoot.train import train as start
 
-    return _finished(lambda: start(config.env, config, options.out))
+    return _finished(lambda: start(config.env, config, options.out, render=options.render))
 
 
 def resume(words: list[str]) -> int:

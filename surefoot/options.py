@@ -47,6 +47,8 @@ class TrainOptions(Config):
     """YAML file with settings."""
     out: Path | None = None
     """Directory of the run; none: a new one under runs/."""
+    render: bool = False
+    """Show episodes of the first environment in a window, at their natural pace, while training."""
 
 
 class ConfigOptions(Config):
@@ -71,6 +73,8 @@ class ResumeOptions(Model):
     """Finish once the recent return reaches this, this time; none: as the run was started."""
     allow_inexact: bool = False
     """Go on from the last that was saved; begin new episodes where old ones do not come back."""
+    render: bool = False
+    """Show episodes of the first environment in a window, at their natural pace, while training."""
     env: str | None = None
     """The environment, for runs whose own was a function that cannot be imported."""
     metrics: str | None = None

@@ -38,6 +38,7 @@ def resume(
     stop_at: float | None = None,
     allow_inexact: bool = False,
     metrics: str | Callable[..., Any] | None = None,
+    render: bool = False,
 ) -> Run:
     """Go on with an interrupted run as if nothing had happened, or extend a finished one.
 
@@ -45,7 +46,7 @@ def resume(
     nobody can import; `metrics=""` goes on without. `checkpoint` is the step
     to go back to, or `best`; all that came after it is set aside. `max_hours` counts from now, and
     `stop_at` is for this time only. `allow_inexact` goes on from the very last that was saved,
-    with new episodes where the old ones cannot be gone on with.
+    with new episodes where the old ones cannot be gone on with. `render` shows the first row.
     """
     run = Run.open(path, env, metrics)
     with run.lock():
@@ -55,7 +56,7 @@ def resume(
             return run
         make = run.factory({})
         kind = find_way(config, make).kind if found.state is None else _kind(found.state)
-        with prepared(config, make, kind) as training:
+        with prepared(config, make, kind, render) as training:
             notes = [*_restore(training, found, allow_inexact), *extension]
             opening = _opening(run, found, notes)
             # A kill after any of these leaves a run that resumes: what is set aside goes newest

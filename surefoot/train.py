@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from surefoot.collect.build import build_collector, find_way
 from surefoot.collect.choose import Choice, choose
+from surefoot.collect.viewer import Viewer, Watched
 from surefoot.config import Config, resolve
 from surefoot.core import signals
 from surefoot.core.episodes import RecentEpisodes
@@ -64,12 +65,14 @@ def train(
     config: Config | None = None,
     out: str | Path | None = None,
     metrics: str | Callable[..., Any] | None = None,
+    render: bool = False,
     **settings: Any,
 ) -> Run:
     """Train an agent and return its run.
 
     `env` is a Gymnasium id, `module:factory`, or a function that returns an environment. `metrics`
     is a function of `info`, `env` or both that returns a dict of numbers, or `module:function`.
+    `render` shows episodes of the first environment in a window, which changes nothing else.
     Settings are a whole `config`, used as it is, or keywords over the environment's preset.
     """
     if config is not None and settings:
@@ -86,7 +89,7 @@ def train(
     choice = choose(config.model_copy(update={"metrics": reference(measure)}), make)
     config = choice.config
     way = find_way(config, make)
-    with prepared(config, make, way.kind) as training:
+    with prepared(config, make, way.kind, render) as training:
         require_saveable(training.boundary(metrics_bytes=0))
         function, own = (None if isinstance(it, str) else it for it in (env, measure))
         run = Run.create(Path(out) if out else None, config, function, own)
@@ -112,11 +115,13 @@ def collector_notes(choice: Choice) -> list[str]:
 
 
 @contextmanager
-def prepared(config: Config, make: Factory, kind: Kind) -> Iterator[Training]:
+def prepared(config: Config, make: Factory, kind: Kind, render: bool = False) -> Iterator[Training]:
     """Build who plays and who learns, on the threads that were asked for."""
     with _threads(config.threads):
         events = Bulletin()
         collector = build_collector(config, make, kind, events)
+        if render:
+            collector = Watched(collector, Viewer(make, config.seed, events))
         try:
             learner = build_learner(config, collector.spec)
             progress, recent = Progress(config.total_steps), RecentEpisodes(config.recent_episodes)

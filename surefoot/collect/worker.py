@@ -24,6 +24,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from surefoot.collect import slab
+from surefoot.collect.screen import Screen
 from surefoot.core import tree
 from surefoot.core.protocols import Step, VectorEnv
 from surefoot.core.seeding import EpisodeSeeds
@@ -195,6 +196,7 @@ class Worker:
         self._connection = Connection(wires.connection)
         self._trail = slab.attach(TRAIL, wires.trail)["trail"]
         self._troupe: Troupe | None = None
+        self._screen: Screen | None = None
         self._spin = 0.0
 
     def run(self) -> None:
@@ -228,7 +230,7 @@ class Worker:
 
     def _command(self, name: str) -> Callable[..., Any]:
         first: dict[str, Callable[..., Any]]
-        first = {"look": self._look, "begin": self._begin, "probe": self._probe}
+        first = {"look": self._look, "begin": self._begin, "probe": self._probe, "show": self._show}
         return first.get(name) or getattr(self._troupe, name)
 
     def _look(self, path: list[str], shipped: bytes) -> tuple[Spec, bool]:
@@ -252,6 +254,13 @@ class Worker:
         sys.path[:] = path
         make = unship(shipped)
         return probe.settle(wanted, make, seed, self._beat)
+
+    def _show(self, path: list[str], shipped: bytes, seed: int, action: Tree) -> None:
+        """Show an episode."""
+        if self._screen is None:
+            sys.path[:] = path
+            self._screen = Screen(unship(shipped))
+        self._screen.show(seed, action)
 
     def _beat(self) -> None:
         self._trail[0] += 1
