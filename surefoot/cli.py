@@ -11,7 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, NoReturn
 
 from surefoot.core import signals
-from surefoot.core.errors import ConfigError, EnvError, SurefootError, nearest
+from surefoot.core.errors import ConfigError, EnvError, SurefootError, WorkerTraceback, nearest
 
 if TYPE_CHECKING:
     from surefoot.evaluate import Evaluation
@@ -311,7 +311,9 @@ def _guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
         _complain(str(error))
         return 2
     except SurefootError as error:
-        if isinstance(error, EnvError) and error.__cause__ is not None:
+        if isinstance(error.__cause__, WorkerTraceback):
+            print(error.__cause__, file=sys.stderr)
+        elif isinstance(error, EnvError) and error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
         _complain(str(error))
         return 1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 
 class Counter(gymnasium.Env[Any, Any]):
@@ -47,3 +48,54 @@ class Choices(Counter):
 
     def __init__(self) -> None:
         super().__init__(length=6, truncate=True, action=MultiDiscrete([3, 2, 4]))
+
+
+class Slow(Counter):
+    """Takes its time."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.003)
+        return super().step(action)
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """A random walk with noise of its own; `leak` survives resets, `chance` has no seed."""
+
+    lives = 0
+
+    def __init__(self, leak: bool = False, chance: bool = False) -> None:
+        self.observation_space = Dict({"z": Box(-1e6, 1e6, (3,), np.float64), "a": Discrete(5)})
+        self.action_space = Box(-1, 1, (2,))
+        self.leak, self.chance = leak, chance
+        self.drift = 0.0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.position = self.np_random.standard_normal(3) + self.drift
+        self.steps = 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        self.position = self.position + self.np_random.standard_normal(3) * 0.1 + action.sum()
+        self.steps += 1
+        if self.leak:
+            self.drift += 0.25
+        if self.chance:
+            Walk.lives += 1
+            self.position[0] += Walk.lives
+        return self._obs(), float(self.position.sum()), self.np_random.random() < 0.02, False, {}
+
+    def _obs(self) -> Any:
+        return {"z": self.position.copy(), "a": self.steps % 5}
+
+
+class Saved(Walk):
+    """The same, and offers its state."""
+
+    def get_state(self) -> Any:
+        random = self.np_random.bit_generator.state
+        return {"position": self.position, "steps": self.steps, "random": random}
+
+    def set_state(self, state: Any) -> None:
+        self.position, self.steps = state["position"], state["steps"]
+        self.np_random.bit_generator.state = state["random"]

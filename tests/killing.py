@@ -43,6 +43,13 @@ SMALL: dict[str, Any] = {
     "policy": {"normalize_observations": True, "hidden": [32]},
 }
 EVERYTHING = {**SMALL["ppo"], "learning_rate": "adaptive:1e-3:0.01", "buffer_steps": 384}
+WORKERS = {
+    **SMALL,
+    "total_steps": 2560,
+    "checkpoint_every": "4it",
+    "collector": "processes",
+    "n_proc": 2,
+}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     # all that has state: normalizers, reward scale, FIFO experience, adaptive rate, evaluation
     "cartpole": (
@@ -64,6 +71,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "tests.killing:cartpole_vector",
         {**SMALL, "total_steps": 3840, "checkpoint_every": "5it"},
     ),
+    "workers": ("CartPole-v1", {**WORKERS, "restore": "auto"}),
+    "workers-fresh": ("CartPole-v1", {**WORKERS, "restore": "fresh"}),
+    "workers-snapshot": ("tests.counter:Saved", WORKERS),
 }
 
 

@@ -17,8 +17,22 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return out
 
 
-KILLS = {"cartpole": 12, "walker": 4, "fresh": 4}
-WAYS = {"cartpole": "replay", "walker": "rebuild", "fresh": "fresh"}
+KILLS = {
+    "cartpole": 12,
+    "walker": 4,
+    "fresh": 4,
+    "workers": 4,
+    "workers-fresh": 2,
+    "workers-snapshot": 2,
+}
+WAYS = {
+    "cartpole": "replay",
+    "walker": "rebuild",
+    "fresh": "fresh",
+    "workers": "replay",
+    "workers-fresh": "fresh",
+    "workers-snapshot": "snapshot",
+}
 
 
 def test_a_killed_run_ends_bit_for_bit_as_the_run_nobody_killed(

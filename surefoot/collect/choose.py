@@ -96,13 +96,18 @@ def _pick(config: Config, make: Factory) -> Choice:
         return Choice(local, "the environment could not be timed")
     if seconds is None:
         return Choice(local, "a vector environment steps all its rows itself")
-    alone = config.envs * seconds
-    together = alone / min(cores(), config.envs) + ROUND_TRIP
-    saved = (alone - together) * config.total_steps / config.envs
     because = f"an environment step takes {_readable(seconds)}"
-    if together > (1 - WORTH_SHARE) * alone or saved < WORTH_SECONDS:
-        return Choice(local, because)
-    return _processes(config, because)
+    if worthwhile(seconds, config.envs, config.total_steps, min(cores(), config.envs)):
+        return _processes(config, because)
+    return Choice(local, because)
+
+
+def worthwhile(seconds: float, envs: int, total_steps: int, workers: int) -> bool:
+    """Say whether so many workers save enough, where a step takes so many seconds."""
+    alone = envs * seconds
+    together = alone / workers + ROUND_TRIP
+    saved = (alone - together) * total_steps / envs
+    return together <= (1 - WORTH_SHARE) * alone and saved >= WORTH_SECONDS
 
 
 def seconds_per_step(make: Factory, seed: int) -> float | None:

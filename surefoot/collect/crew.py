@@ -18,7 +18,7 @@ from typing import Any
 import surefoot
 from surefoot.collect import slab
 from surefoot.collect.worker import ANSWER, CLOSE, COMMAND, LONGEST, TRAIL, Fault, Wires
-from surefoot.core.errors import ConfigError, EnvError, SurefootError
+from surefoot.core.errors import ConfigError, EnvError, SurefootError, WorkerTraceback
 from surefoot.envs.make import Factory, ship
 from surefoot.envs.probe import Kind, Way
 
@@ -36,10 +36,6 @@ takes about as long."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Each worker is one thread unless the user says otherwise: there are as many as cores."""
 ERRORS: dict[str, type[SurefootError]] = {"ConfigError": ConfigError, "EnvError": EnvError}
-
-
-class WorkerTraceback(Exception):
-    """What a worker wrote about the exception that stopped it."""
 
 
 class Lost(Exception):
@@ -192,8 +188,10 @@ def settle_in_worker(wanted: Kind | None, make: Factory, seed: int, step_timeout
     """Find out in a process of its own how an environment comes back: it may hang or crash."""
     worker = Member(step_timeout)
     try:
-        worker.tell("probe", sys.path, ship(make), wanted, seed)
-        way: Way = worker.answer(START_SECONDS)
+        worker.tell("look", sys.path, ship(make))
+        worker.answer(START_SECONDS)
+        worker.tell("probe", wanted, seed)
+        way: Way = worker.answer()
         return way
     except Lost as lost:
         raise lost_error(make.name, "while it was tried out", lost) from None

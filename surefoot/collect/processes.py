@@ -22,13 +22,12 @@ from surefoot.collect.crew import (
     START_SECONDS,
     Lost,
     Member,
-    WorkerTraceback,
     lost_error,
 )
 from surefoot.collect.record import Rows
 from surefoot.collect.worker import ANSWER, LANES, NOTABLE, REPORTING, Task, spin
 from surefoot.core import tree
-from surefoot.core.errors import ConfigError, EnvError
+from surefoot.core.errors import ConfigError, EnvError, WorkerTraceback
 from surefoot.core.metrics import Metrics
 from surefoot.core.protocols import Step
 from surefoot.core.seeding import EpisodeSeeds

@@ -178,8 +178,8 @@ class Troupe:
     def snapshot(self) -> list[State]:
         return [lane.env.snapshot() for lane in self._lanes]  # type: ignore[attr-defined]
 
-    def recall(self, states: list[State]) -> None:
-        for lane, state in zip(self._lanes, states, strict=True):
+    def recall(self, state: State) -> None:
+        for lane in self._lanes:
             lane.env.recall(state)  # type: ignore[attr-defined]
 
     def close(self) -> None:
@@ -195,6 +195,7 @@ class Worker:
         self._wires = wires
         self._connection = Connection(wires.connection)
         self._trail = slab.attach(TRAIL, wires.trail)["trail"]
+        self._make: Factory | None = None
         self._troupe: Troupe | None = None
         self._screen: Screen | None = None
         self._spin = 0.0
@@ -236,10 +237,10 @@ class Worker:
     def _look(self, path: list[str], shipped: bytes) -> tuple[Spec, bool]:
         """Say what the environment is like, and whether it is a vector already."""
         sys.path[:] = path
-        make = unship(shipped)
-        first = make()
+        self._make = unship(shipped)
+        first = self._make()
         native = isinstance(first, GymnasiumVectorEnv)
-        vector = lay_out(make, first, 1)
+        vector = lay_out(self._make, first, 1)
         vector.close()
         return vector.spec, native
 
@@ -249,11 +250,10 @@ class Worker:
         self._spin = task.spin
         self._troupe = Troupe(unship(shipped), task, self._trail)
 
-    def _probe(self, path: list[str], shipped: bytes, wanted: Kind | None, seed: int) -> Way:
-        """Find out how an environment comes back: here, where it can do no harm."""
-        sys.path[:] = path
-        make = unship(shipped)
-        return probe.settle(wanted, make, seed, self._beat)
+    def _probe(self, wanted: Kind | None, seed: int) -> Way:
+        """Find out how the environment comes back that was looked at: here it can do no harm."""
+        assert self._make is not None
+        return probe.settle(wanted, self._make, seed, self._beat)
 
     def _show(self, path: list[str], shipped: bytes, seed: int, action: Tree) -> None:
         """Show an episode."""

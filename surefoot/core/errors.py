@@ -39,6 +39,10 @@ class EnvError(SurefootError):
     """An environment broke its contract; the message names environment, row, episode and step."""
 
 
+class WorkerTraceback(Exception):
+    """What a worker process wrote about the exception or the signal that stopped it."""
+
+
 class NonFiniteError(SurefootError):
     """Learning produced NaN or infinity. `evidence` is what is needed to reproduce it."""
 

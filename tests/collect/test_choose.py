@@ -1,0 +1,136 @@
+"""Who steps the environments is settled once, by what is faster, and written down."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import surefoot
+from surefoot.collect import choose as choosing
+from surefoot.collect.choose import choose
+from surefoot.config import Config
+from surefoot.core.errors import ConfigError
+from surefoot.envs.make import Factory, factory
+from surefoot.run import Run
+from tests.counter import Counter, Slow
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "cores", lambda: 4)
+
+
+def chosen(make: Factory, **settings: Any) -> tuple[str, int | None]:
+    config = choose(Config(**settings), make).config
+    return config.collector, config.n_proc
+
+
+def test_environments_that_take_long_get_a_worker_per_core() -> None:
+    assert chosen(factory(Slow)) == ("processes", 4)
+    assert chosen(factory(Slow), envs=3) == ("processes", 3)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "envs", "total", "workers", "expected"),
+    [
+        (200e-6, 16, 1_000_000, 2, True),  # BipedalWalker: 3.2 ms against 1.85
+        (10e-6, 8, 1_000_000, 4, False),  # CartPole: 0.08 ms against 0.27
+        (200e-6, 16, 10_000, 2, False),  # not even a second is saved
+        (5e-3, 2, 10_000, 2, True),
+        (300e-6, 2, 10_000_000, 2, False),  # 0.6 ms against 0.55
+    ],
+)
+def test_workers_are_worthwhile_if_they_save_a_share_and_some_seconds(
+    seconds: float, envs: int, total: int, workers: int, expected: bool
+) -> None:
+    assert choosing.worthwhile(seconds, envs, total, workers) == expected
+
+
+def test_a_choice_changes_nothing_but_the_collector() -> None:
+    config = Config(seed=7)
+    for make in (factory(Slow), factory(Counter)):
+        settled = {"collector": "auto", "n_proc": None}
+        assert choose(config, make).config.model_copy(update=settled) == config
+
+
+def untouchable() -> Any:
+    raise AssertionError("nobody was to build it")
+
+
+@pytest.mark.parametrize(
+    ("settings", "because"),
+    [({"total_steps": 9_999}, "9,999 steps"), ({"envs": 1}, "one environment")],
+    ids=str,
+)
+def test_nothing_is_timed_where_it_could_not_matter(settings: Any, because: str) -> None:
+    choice = choose(Config(**settings), factory(untouchable))
+    assert choice.config.collector == "local"
+    assert because in choice.because
+
+
+def test_one_core_is_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "cores", lambda: 1)
+    assert choose(Config(), factory(untouchable)).config.collector == "local"
+
+
+@pytest.mark.parametrize(
+    "settings", [{"n_proc": 3}, {"min_inference_size": 2}, {"on_env_error": "restart"}], ids=str
+)
+def test_what_only_workers_can_do_gets_workers(settings: Any) -> None:
+    make = factory(untouchable)
+    assert chosen(make, **settings) == ("processes", settings.get("n_proc", 4))
+    with pytest.raises(ConfigError, match=r"is for worker processes; drop it, or use --collector"):
+        choose(Config(collector="local", **settings), make)
+
+
+def test_timing_takes_half_a_second_at_most() -> None:
+    class Slower(Counter):
+        def step(self, action: Any) -> Any:
+            time.sleep(0.1)
+            return super().step(action)
+
+    steps: list[int] = []
+    make = factory(lambda: Counted(Slower(), steps))
+    assert choosing.seconds_per_step(make, 0) == pytest.approx(0.1, rel=0.5)
+    assert len(steps) <= 6
+
+
+class Counted(Counter):
+    def __init__(self, env: Any, steps: list[int]) -> None:
+        super().__init__()
+        self.env, self.taken = env, steps
+
+    def reset(self, **given: Any) -> Any:
+        return self.env.reset(**given)
+
+    def step(self, action: Any) -> Any:
+        self.taken.append(1)
+        return self.env.step(action)
+
+
+def test_vector_environments_step_themselves() -> None:
+    choice = choose(Config(envs=4), factory("tests.killing:cartpole_vector"))
+    assert choice.config.collector == "local"
+
+
+@pytest.mark.parametrize("setting", ["n_proc", "min_inference_size"])
+def test_more_than_there_are_environments_is_refused(setting: str) -> None:
+    with pytest.raises(ConfigError, match=f"{setting}=9 exceeds envs=8; lower it or raise envs"):
+        choose(Config(**{setting: 9}), factory(Counter))
+
+
+def test_the_choice_is_written_into_the_run_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings: dict[str, Any] = {"total_steps": 16_000, "stop_at": 0.0, "recent_episodes": 1}
+    settings["restore"] = "fresh"
+    ppo = {"horizon": 8, "minibatch_size": 16, "epochs": 1}
+    run = surefoot.train(Slow, out=tmp_path / "run", envs=2, ppo=ppo, **settings)
+    assert (
+        "environments are stepped by 2 worker processes: an environment" in capsys.readouterr().out
+    )
+    kept = Run.open(run.path, Slow).config
+    assert (kept.collector, kept.n_proc) == ("processes", 2)
