@@ -110,3 +110,21 @@ class Marked(Counter):
 
     def _obs(self) -> Any:
         return np.array([self.seed, self.steps, 0.0], np.float64)
+
+
+class Reporting(Counter):
+    """Reports a metric from the start, one from its tenth step on, one that says nothing at times,
+    and, with `many`, more than anybody can take."""
+
+    def __init__(self, many: int = 0) -> None:
+        super().__init__(length=50)
+        self.many = many
+
+    def step(self, action: Any) -> Any:
+        *facts, info = super().step(action)
+        info["metrics"] = {"steps": self.steps, **{f"n{k}": k for k in range(self.many)}}
+        if self.steps >= 10:
+            info["metrics"]["late"] = True
+        if self.many:
+            info["metrics"]["x" * 200] = 1.0
+        return *facts, info

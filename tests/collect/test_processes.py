@@ -16,7 +16,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from surefoot.collect import slab
 from surefoot.collect.build import build_collector
+from surefoot.collect.crew import Member
 from surefoot.collect.processes import deal
 from surefoot.config import Config, PPOConfig
 from surefoot.core import tree
@@ -25,7 +27,7 @@ from surefoot.core.rollout import Rollout
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory
 from tests.counter import Counter
-from tests.faulty import Faulty, Marked
+from tests.faulty import Faulty, Marked, Reporting
 from tests.toys import ENVS, learner
 
 PATIENCE = 20.0
@@ -126,7 +128,7 @@ def test_a_vector_environment_goes_to_one_worker_as_a_whole() -> None:
         play(env, kind="fresh", envs=4, n_proc=2)
 
 
-def assert_own_sequences(rollouts: list[Rollout], seed: int = 3, gaps: bool = False) -> int:
+def assert_own_sequences(rollouts: list[Rollout], seed: int = 3) -> int:
     """Check that every column is one row's own sequence of whole steps; return how many count."""
     seeds = EpisodeSeeds(seed)
     known: list[dict[float, int]] = [{} for _ in range(rollouts[0].valid.shape[1])]
@@ -152,8 +154,8 @@ def assert_own_sequences(rollouts: list[Rollout], seed: int = 3, gaps: bool = Fa
             )
             assert after.tolist() == [mark, step + 1, 0]
             assert ended or t == rollout.horizon - 1 or rollout.valid[t + 1, row]
-    for row, number, step in seen:  # no gap inside an episode, lost beginnings excepted
-        assert gaps or step == 0 or (row, number, step - 1) in seen
+    for row, number, step in seen:  # no gap inside an episode
+        assert step == 0 or (row, number, step - 1) in seen
     return len(seen)
 
 
@@ -273,10 +275,60 @@ def test_an_environment_that_always_breaks_ends_the_run_with_the_first_traceback
     assert len(events) == 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("minimum", [None, 2])
-def test_a_run_survives_that_workers_are_killed_again_and_again(minimum: int | None) -> None:
-    """Whatever is killed when: what counts is counted once, and has no gap inside a rollout."""
+def test_a_metric_that_turns_up_late_arrives_like_the_others(minimum: int | None) -> None:
+    settings = {"min_inference_size": minimum, "horizon": 8, "rollouts": 2}
+    first, second = play(Reporting, **settings)
+    assert first.metrics == {"env/steps": 4.5}
+    assert second.metrics == {"env/steps": 12.5, "env/late": 1.0}
+
+
+def test_metrics_beyond_what_the_slab_holds_are_left_out() -> None:
+    (rollout,) = play(Reporting, rollouts=1, args={"many": 300}, horizon=4)
+    assert len(rollout.metrics) == slab.METRICS
+    assert rollout.metrics["env/n7"] == 7.0
+
+
+def test_a_function_of_the_users_measures_in_the_worker() -> None:
+    config = Config(collector="processes", n_proc=2, envs=4, seed=3, ppo=PPOConfig(horizon=4))
+    measure = lambda info, env: {"own": info["metrics"]["steps"] + env.unwrapped.length}  # noqa: E731
+    collector = build_collector(config, factory(Reporting, {}, measure), "replay")
+    rollout = collector.collect(learner(collector.spec).actor())
+    collector.close()
+    assert rollout.metrics["env/own"] == 52.5
+
+
+def test_a_worker_loads_no_torch_and_its_start_leaves_no_descriptor_behind() -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    with collecting(Marked) as collector:
+        collector.collect(learner(collector.spec).actor())
+        for worker in collector._stage._workers.values():
+            maps = Path(f"/proc/{worker.pid}/maps").read_text()
+            assert "numpy" in maps
+            assert "torch" not in maps
+    before = descriptors()
+    for _ in range(3):
+        play(Marked, rollouts=1)
+    assert descriptors() == before
+
+
+def test_a_parent_that_was_stopped_does_not_take_its_workers_for_hung() -> None:
+    worker = Member(5.0)
+    try:
+        for _ in range(3):
+            worker.watch(1000.0)  # Ctrl-Z, a suspended laptop
+    finally:
+        worker.end()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("minimum", "seconds", "between"), [(None, 30, (2, 2)), (2, 8, (0.2, 1))])
+def test_a_run_survives_that_workers_are_killed_again_and_again(
+    minimum: int | None, seconds: float, between: tuple[float, float]
+) -> None:
+    """Whatever is killed when: what counts is counted once, and has no gap inside an episode."""
     chance, rollouts = random.Random(5), []
     with collecting(Marked, min_inference_size=minimum, envs=6, horizon=64) as collector:
         actor = learner(collector.spec).actor()
@@ -284,16 +336,17 @@ def test_a_run_survives_that_workers_are_killed_again_and_again(minimum: int | N
         done = threading.Event()
 
         def killer() -> None:
-            while not done.wait(chance.uniform(0.2, 1.0)):
+            while not done.wait(chance.uniform(*between)):
                 with suppress(ProcessLookupError):
                     os.kill(stage._workers[chance.randrange(2)].pid, signal.SIGKILL)
 
         thread = threading.Thread(target=killer)
         thread.start()
-        end = time.monotonic() + 8
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             rollouts.append(collector.collect(actor))
+            time.sleep(0.01)
         done.set()
         thread.join()
-    assert sum(rollout.steps for rollout in rollouts) == assert_own_sequences(rollouts, gaps=True)
+    assert sum(rollout.steps for rollout in rollouts) == assert_own_sequences(rollouts)
     assert rollouts[-1].metrics["collect/workers_replaced"] > 3
