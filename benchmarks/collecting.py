@@ -26,6 +26,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from surefoot.collect.build import build_collector
+from surefoot.collect.care import Care
 from surefoot.collect.crew import SPIN, Member
 from surefoot.collect.processes import ProcessStage
 from surefoot.config import Config, PPOConfig
@@ -33,6 +34,7 @@ from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory
 from surefoot.learn.build import build_learner
 
+CARE = Care(step_timeout=60.0, restarts=100, restart_on_error=False)
 ENV, ROWS, HORIZON, REPEATS = "BipedalWalker-v3", 16, 512, 9
 
 
@@ -179,7 +181,7 @@ def latency() -> None:
     for name, make in {"pipe": _pipes, "eventfd": _eventfds, "semaphore": _semaphores}.items():
         print(f"  {name:<34}{_median(make()):8.1f} µs")
     for rows, spin in product((1, 4), (0.0, SPIN)):
-        stage = ProcessStage(factory(Idle), rows, 1, lanes=1, spin=spin)
+        stage = ProcessStage(factory(Idle), rows, 1, CARE, lanes=1, spin=spin)
         stage.reset(EpisodeSeeds(0), np.zeros(rows, np.int64))
 
         def trip(stage: Any = stage, rows: int = rows) -> None:
@@ -285,7 +287,7 @@ def memory(pid: int) -> tuple[float, float]:
 
 def recovery() -> None:
     """Kill a worker again and again; time until its rows have made a step again."""
-    stage = ProcessStage(factory(ENV), ROWS, 2)
+    stage = ProcessStage(factory(ENV), ROWS, 2, CARE)
     stage.reset(EpisodeSeeds(0), np.zeros(ROWS, np.int64))
     action = np.zeros((ROWS, 4), np.float32)
     everyone = slice(0, ROWS)

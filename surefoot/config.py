@@ -271,8 +271,8 @@ class Config(Model):
     n_proc: PositiveInt | None = None
     """Worker processes; none: one per core."""
     min_inference_size: PositiveInt | None = None
-    """Ask the policy as soon as this many rows wait for it, rather than by fixed groups: faster
-    where steps take unequal times, but not the same numbers every time. none: fixed groups."""
+    """Let every row go at its own pace, and ask the policy as soon as this many wait for it: faster
+    where steps take unequal times, but not the same numbers every time. none: rows in lanes."""
     step_timeout: PositiveFloat = 60.0
     """Seconds that one call into an environment may take in a worker before it is replaced."""
     worker_restarts: NonNegativeInt = 20

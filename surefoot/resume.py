@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from surefoot.collect.build import find_way
-from surefoot.collect.choose import choose
+from surefoot.collect.choose import Chosen, choose
 from surefoot.config import Config, PolicyConfig, build
 from surefoot.core.best import Best
 from surefoot.core.episodes import RecentEpisodes
@@ -23,6 +23,7 @@ from surefoot.store.loader import Found
 from surefoot.train import carry_out, collector_notes, prepared
 from surefoot.training import Training
 
+FOR_WORKERS = ("n_proc", "min_inference_size", "on_env_error")
 SAME_TASK = ("env", "env_args")
 SAME_EPISODES = (*SAME_TASK, "envs", "seed", "restore")
 """Settings that a fork must share with its parent to compare scores, and to go on in the same
@@ -58,6 +59,7 @@ def resume(
         kind = find_way(config, make).kind if found.state is None else _kind(found.state)
         with prepared(config, make, kind, render) as training:
             notes = [*_restore(training, found, allow_inexact), *extension]
+            notes += collector_notes(Chosen(config))
             opening = _opening(run, found, notes)
             # A kill after any of these leaves a run that resumes: what is set aside goes newest
             # first, the settings alone decide how far to go, and metrics are cut last.
@@ -87,6 +89,8 @@ def fork(
     given = {name: it for name, it in (("env", env), ("metrics", metrics)) if it is not None}
     names = {name: reference(it) for name, it in given.items()}
     inherited = parent.config.model_dump(mode="json")
+    if "collector" in settings or "envs" in settings:  # the parent's workers were for the parent's
+        inherited |= {setting: Config.model_fields[setting].default for setting in FOR_WORKERS}
     config = build({"parent": {**inherited, **names}, "argument": settings})
     _require_same_networks(parent.config, config)
     if config.total_steps <= found.step:

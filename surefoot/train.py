@@ -14,7 +14,7 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from surefoot.collect.build import build_collector, find_way
-from surefoot.collect.choose import Choice, choose
+from surefoot.collect.choose import Chosen, choose
 from surefoot.collect.viewer import Viewer, Watched
 from surefoot.config import Config, resolve
 from surefoot.core import signals
@@ -103,7 +103,7 @@ def train(
             return carry_out(run, config, make, training, {**start, "config": settings})
 
 
-def collector_notes(choice: Choice) -> list[str]:
+def collector_notes(choice: Chosen) -> list[str]:
     """Say who steps the environments, if that was left to us, and what follows from it."""
     config, notes = choice.config, []
     if choice.because:
@@ -120,9 +120,10 @@ def prepared(config: Config, make: Factory, kind: Kind, render: bool = False) ->
     with _threads(config.threads):
         events = Bulletin()
         collector = build_collector(config, make, kind, events)
-        if render:
-            collector = Watched(collector, Viewer(make, config.seed, events))
         try:
+            if render:
+                viewer = Viewer(make, config.seed, kind == "rebuild", events)
+                collector = Watched(collector, viewer)
             learner = build_learner(config, collector.spec)
             progress, recent = Progress(config.total_steps), RecentEpisodes(config.recent_episodes)
             yield Training(kind, collector, learner, progress, recent, events)

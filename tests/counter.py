@@ -99,3 +99,8 @@ class Saved(Walk):
     def set_state(self, state: Any) -> None:
         self.position, self.steps = state["position"], state["steps"]
         self.np_random.bit_generator.state = state["random"]
+
+
+def cartpole_vector() -> Any:
+    """A vector environment that can only come back by fresh episodes."""
+    return gymnasium.make_vec("CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point")

@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
+from gymnasium.vector import SyncVectorEnv
 
-from tests.counter import Counter
+from tests.counter import Counter, Saved
 
 
 class Stubborn(Exception):
@@ -41,6 +43,8 @@ class Faulty(Counter):
         if self.taken < self.at or (self.once and os.path.exists(self.once)):
             return obs, reward, terminated, truncated, info
         if self.how in PASSIVE:
+            if self.once:
+                Path(self.once).touch()
             return PASSIVE[self.how](obs, reward, info)
         self._break("step")
         return obs, reward, terminated, truncated, info
@@ -110,6 +114,74 @@ class Marked(Counter):
 
     def _obs(self) -> Any:
         return np.array([self.seed, self.steps, 0.0], np.float64)
+
+
+class Mixed(Marked):
+    """Reports metrics that come and go, and a dict to look at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flat = self.observation_space
+        self.observation_space = gymnasium.spaces.Dict(
+            a=self.flat,
+            b=gymnasium.spaces.Discrete(40),
+            c=gymnasium.spaces.Box(0, 255, (2, 2), np.uint8),
+        )
+
+    def _obs(self) -> Any:
+        image = np.full((2, 2), self.steps, np.uint8)
+        return {"a": super()._obs(), "b": self.steps, "c": image}
+
+    def step(self, action: Any) -> Any:
+        *facts, info = super().step(action)
+        info["metrics"] = {f"at_{self.steps % 3}": self.steps, "length": self.length}
+        return *facts, info
+
+
+class Careless(Marked):
+    """Dies in the steps and resets that a file lists: every line is one, as `step` or `reset`."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self.file = Path(file)
+
+    def reset(self, **given: Any) -> Any:
+        self._maybe_die("reset")
+        return super().reset(**given)
+
+    def step(self, action: Any) -> Any:
+        self._maybe_die("step")
+        return super().step(action)
+
+    def _maybe_die(self, where: str) -> None:
+        if self.file.exists():
+            first, _, rest = self.file.read_text().partition("\n")
+            if first == where:
+                self.file.write_text(rest)
+                os._exit(7)
+
+
+class SlowVector(SyncVectorEnv):
+    """A vector whose steps take long, but not too long."""
+
+    def __init__(self) -> None:
+        super().__init__([Counter] * 2)
+
+    def step(self, actions: Any) -> Any:
+        time.sleep(0.3)
+        return super().step(actions)
+
+
+class SlowToSave(Saved):
+    """Takes its time to build, and to say what state it is in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        time.sleep(0.4)
+
+    def get_state(self) -> Any:
+        time.sleep(0.4)
+        return super().get_state()
 
 
 class Reporting(Counter):

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-
 import surefoot
 from surefoot.ending import Interrupted
 from surefoot.run import Run
@@ -27,11 +25,6 @@ PATIENCE = 300.0
 """Seconds after which a process that does not end is a failure."""
 CALLS = ("open", "write", "fsync", "rename", "mkdir", "unlink", "rmdir")
 """What a save asks of the operating system."""
-
-
-def cartpole_vector() -> Any:
-    """A vector environment that can only come back by fresh episodes."""
-    return gymnasium.make_vec("CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point")
 
 
 SMALL: dict[str, Any] = {
@@ -68,7 +61,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {**SMALL, "total_steps": 2048, "checkpoint_every": "4it", "restore": "auto"},
     ),
     "fresh": (
-        "tests.killing:cartpole_vector",
+        "tests.counter:cartpole_vector",
         {**SMALL, "total_steps": 3840, "checkpoint_every": "5it"},
     ),
     "workers": ("CartPole-v1", {**WORKERS, "restore": "auto"}),

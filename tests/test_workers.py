@@ -86,7 +86,7 @@ def test_a_run_that_lost_a_worker_finishes_and_says_what_happened(
     assert lost["how"] == "was killed by SIGSEGV"
     assert "in _segfault" in lost["traceback"]
     assert re.search(
-        r"worker \d was killed by SIGSEGV: tests.faulty:Faulty, row \d, episode", lost["message"]
+        r"lost worker \d, which was killed by SIGSEGV: tests.faulty:Faulty, row \d", lost["message"]
     )
     told = capsys.readouterr().out
     assert lost["message"] in told
@@ -195,3 +195,21 @@ def test_an_environment_that_breaks_when_it_is_tried_out_cannot_take_the_run_wit
     settings = {**SMALL, "restore": "auto", "step_timeout": 1.0, "env_args": {"how": how}}
     with pytest.raises(EnvError, match=r"its worker process .* while it was tried out"):
         surefoot.train(Faulty, out=tmp_path / "run", **settings)
+
+
+def test_a_fork_may_leave_the_workers_of_its_parent(tmp_path: Path) -> None:
+    parent = surefoot.train("CartPole-v1", out=tmp_path / "parent", **SMALL)
+    for name, changed in {"here": {"collector": "local"}, "one": {"envs": 1}}.items():
+        settings = {"total_steps": 800, "ppo": {"minibatch_size": 32}, **changed}
+        fork = surefoot.fork(parent.path, out=tmp_path / name, **settings)
+        assert fork.condition == "finished"
+        assert fork.config.n_proc == (None if name == "here" else 1)
+
+
+def test_a_replaced_worker_is_remembered_over_a_resume(tmp_path: Path) -> None:
+    args = {"how": "step:exit", "once": str(tmp_path / "x")}
+    path = tmp_path / "run"
+    surefoot.train("tests.faulty:Faulty", out=path, env_args=args, **{**SMALL, "max_hours": 1e-9})
+    run = surefoot.resume(path, max_hours=1)
+    last = json.loads((run.path / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["collect/workers_replaced"] == 1

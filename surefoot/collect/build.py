@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from surefoot.collect.care import Care
 from surefoot.collect.choose import choose, cores
 from surefoot.collect.collector import StageCollector
 from surefoot.collect.crew import SPIN, settle_in_worker
 from surefoot.collect.local import local_collector
 from surefoot.collect.pace import AsTheyCome, Padded
-from surefoot.collect.processes import Care, ProcessStage
+from surefoot.collect.processes import ProcessStage
 from surefoot.collect.restoration import Fresh, Inexact, Replay, Restoration, Snapshots
 from surefoot.config import Config
 from surefoot.core.protocols import Collector, Replayable, Snapshotted
@@ -50,10 +51,10 @@ def build_collector(
         make,
         rows=config.envs,
         workers=workers,
+        care=Care(config.step_timeout, config.worker_restarts, config.on_env_error == "restart"),
         lanes=(2 if spare else 1) if exact else config.envs,
         spin=SPIN if spare else 0.0,
         rebuild=kind == "rebuild",
-        care=Care(config.step_timeout, config.worker_restarts, config.on_env_error == "restart"),
         tell=tell,
     )
     try:

@@ -20,8 +20,8 @@ from surefoot.envs.make import Factory
 from surefoot.envs.probe import random_action
 from surefoot.envs.spaces import to_spec
 
-SHORT_RUN = 10_000
-"""Steps of a run that takes under a minute, unless a step takes longer than 6 ms."""
+SHORT_RUN = 2_000
+"""Steps of a run that takes under a minute, unless a step takes longer than 30 ms."""
 TIMED_STEPS, TIMED_SECONDS = 200, 0.5
 """An environment is timed for so many steps, or so long."""
 ROUND_TRIP = 250e-6
@@ -31,19 +31,19 @@ WORTH_SHARE, WORTH_SECONDS = 0.15, 5.0
 
 
 @dataclass(frozen=True)
-class Choice:
+class Chosen:
     """Settings in which a collector and its number of workers are named, and why these."""
 
     config: Config
     because: str = ""
 
 
-def choose(config: Config, make: Factory) -> Choice:
+def choose(config: Config, make: Factory) -> Chosen:
     """Settle who steps the environments: as configured, or what looks faster."""
     _check(config)
     match config.collector:
         case "local":
-            return Choice(config)
+            return Chosen(config)
         case "processes":
             return _processes(config, "")
         case _:
@@ -75,31 +75,31 @@ def _asked_for(config: Config) -> str:
     return "on_env_error=restart" if config.on_env_error == "restart" else ""
 
 
-def _processes(config: Config, because: str) -> Choice:
+def _processes(config: Config, because: str) -> Chosen:
     workers = config.n_proc or min(cores(), config.envs)
-    return Choice(config.model_copy(update={"collector": "processes", "n_proc": workers}), because)
+    return Chosen(config.model_copy(update={"collector": "processes", "n_proc": workers}), because)
 
 
-def _pick(config: Config, make: Factory) -> Choice:
+def _pick(config: Config, make: Factory) -> Chosen:
     local = config.model_copy(update={"collector": "local"})
     if asked := _asked_for(config):
         return _processes(config, asked)
     if min(cores(), config.envs) == 1:
-        return Choice(local, "one core" if cores() == 1 else "one environment")
+        return Chosen(local, "one core" if cores() == 1 else "one environment")
     if config.total_steps < SHORT_RUN:
-        return Choice(local, f"{config.total_steps:,} steps are soon made")
+        return Chosen(local, f"{config.total_steps:,} steps are soon made")
     try:
         seconds = seconds_per_step(make, config.seed)
     except ConfigError:
         raise
     except Exception:  # whoever steps it next will meet it too, and say where
-        return Choice(local, "the environment could not be timed")
+        return Chosen(local, "the environment could not be timed")
     if seconds is None:
-        return Choice(local, "a vector environment steps all its rows itself")
+        return Chosen(local, "a vector environment steps all its rows itself")
     because = f"an environment step takes {_readable(seconds)}"
     if worthwhile(seconds, config.envs, config.total_steps, min(cores(), config.envs)):
         return _processes(config, because)
-    return Choice(local, because)
+    return Chosen(local, because)
 
 
 def worthwhile(seconds: float, envs: int, total_steps: int, workers: int) -> bool:

@@ -11,11 +11,12 @@ from surefoot.collect.pace import Inference, Scene, Stage, play
 from surefoot.collect.record import Record, Tally
 from surefoot.collect.restoration import Restoration
 from surefoot.core import seeding, tree
+from surefoot.core.metrics import Metrics
 from surefoot.core.protocols import Actor
 from surefoot.core.rollout import Rollout
 from surefoot.core.seeding import EpisodeSeeds, Purpose
 from surefoot.core.state import State
-from surefoot.core.tree import Tree
+from surefoot.core.tree import Array, Tree
 
 
 class StageCollector:
@@ -62,7 +63,7 @@ class StageCollector:
         self._iteration += 1
         rollout = record.rollout(self._tally)
         self._restoration.note(rollout)
-        metrics = {**rollout.metrics, **self._stage.metrics()}
+        metrics = {**rollout.metrics, **self._supervision()}
         return replace(rollout, metrics=metrics, log_prob=actor.log_prob(rollout))
 
     def anchor(self) -> None:
@@ -70,7 +71,7 @@ class StageCollector:
         rows = self._restoration.unsaveable()
         if rows.any():
             self._obs = tree.map(np.copy, self._stage.restart(rows))
-            self._skip(rows)
+            self._skip(rows.astype(np.int64))
             self._settle()
 
     @property
@@ -79,9 +80,10 @@ class StageCollector:
 
     def state(self) -> State:
         environments = self._restoration.state()
-        if self._settle():  # taking it down may have found that somebody is gone
+        while self._settle():  # taking it down may have found that somebody is gone
             environments = self._restoration.state()
         return {
+            "replaced": self._stage.replaced,
             "iteration": self._iteration,
             "tally": self._tally.state(),
             "begun": self._begun,
@@ -91,6 +93,7 @@ class StageCollector:
 
     def restore(self, state: State) -> None:
         self._iteration = _count(state["iteration"])
+        self._stage.replaced = _count(state.get("replaced", 0))
         self._tally = Tally.of(self.spec.rows, state["tally"])
         self._begun = np.zeros(self.spec.rows, bool) | state["begun"]
         self._memory = _memory(state["memory"], self.spec.rows)
@@ -98,6 +101,7 @@ class StageCollector:
 
     def renew(self, state: State) -> None:
         self._iteration = _count(state["iteration"])
+        self._stage.replaced = _count(state.get("replaced", 0))
         self._tally = Tally(self.spec.rows)
         self._tally.number += int(np.max(state["tally"]["number"])) + 1
         self._begun, self._memory = np.ones(self.spec.rows, bool), None
@@ -113,16 +117,21 @@ class StageCollector:
 
     def _settle(self) -> bool:
         """Take note of rows that had to begin a new episode on their own; say if there were."""
-        rows, obs = self._stage.broken()
-        if rows.any():
+        episodes, obs = self._stage.broken()
+        if episodes.any():
             self._obs = tree.map(np.copy, obs)
-            self._skip(rows)
-        return bool(rows.any())
+            self._skip(episodes)
+        return bool(episodes.any())
 
-    def _skip(self, rows: Any) -> None:
-        self._tally.skip(rows)
-        self._begun = self._begun | rows
-        self._restoration.cut(rows, self._obs)
+    def _skip(self, episodes: Array) -> None:
+        """Go on after so many episodes of each row."""
+        self._tally.skip(episodes)
+        self._begun = self._begun | (episodes > 0)
+        self._restoration.cut(episodes > 0, self._obs)
+
+    def _supervision(self) -> Metrics:
+        replaced = self._stage.replaced
+        return {"collect/workers_replaced": float(replaced)} if replaced else {}
 
 
 def _count(value: Any) -> int:

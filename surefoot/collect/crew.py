@@ -10,7 +10,9 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache, partial
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -63,7 +65,7 @@ class Member:
         fds = Wires(their_go, their_done, theirs.fileno(), self._last_words, self._trail_fd)
         command = [sys.executable, "-P", "-m", "surefoot.collect.worker", str(os.getpid())]
         try:
-            self._process = subprocess.Popen(
+            self._process: subprocess.Popen[bytes] = _started(
                 [*command, *map(str, fds)],
                 pass_fds=(*fds, *shared),
                 stdin=subprocess.DEVNULL,
@@ -78,6 +80,10 @@ class Member:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def lives(self) -> bool:
+        return self._process.poll() is None
 
     def go(self, lanes: bytes) -> None:
         """Let these lanes take a step."""
@@ -111,6 +117,7 @@ class Member:
         said = os.read(self.done, 4096)  # pairs are written whole
         if not said:
             raise self._gone()
+        self._still = 0.0
         return zip(said[::2], said[1::2], strict=True)
 
     def listen(self) -> Any:
@@ -140,10 +147,10 @@ class Member:
         """Kill it, with all processes it started, and let go of the wires; once is enough."""
         if self._ended:
             return
-        self._ended = True
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
+        self._ended = True
         self._connection.close()
         for descriptor in (self._go, self.done, self._last_words, self._trail_fd):
             os.close(descriptor)
@@ -204,6 +211,18 @@ def lost_error(name: str, when: str, lost: Lost) -> EnvError:
     error = EnvError(f"{name}: its worker process {lost.how} {when}")
     error.__cause__ = WorkerTraceback(lost.said) if lost.said else None
     return error
+
+
+def _started(command: list[str], **settings: Any) -> Any:
+    """Start a process from a thread that lasts: the kernel would end it with the one that it was
+    started from."""
+    start = partial(subprocess.Popen, command, **settings)
+    return _starter(os.getpid()).submit(start).result()
+
+
+@cache
+def _starter(process: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "surefoot-starter")
 
 
 def _environment() -> dict[str, str]:

@@ -8,7 +8,6 @@ from surefoot.collect.collector import StageCollector
 from surefoot.collect.pace import Padded
 from surefoot.collect.record import Rows
 from surefoot.collect.restoration import Fresh, Restoration
-from surefoot.core.metrics import Metrics
 from surefoot.core.protocols import Step, VectorEnv
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.tree import Array, Tree
@@ -19,8 +18,9 @@ class LocalStage:
 
     def __init__(self, env: VectorEnv) -> None:
         self.spec = env.spec
+        self.replaced = 0
         self._env = env
-        self._none = np.zeros(env.spec.rows, bool)
+        self._none = np.zeros(env.spec.rows, np.int64)
         self._step: Step | None = None
 
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree:
@@ -38,9 +38,6 @@ class LocalStage:
 
     def broken(self) -> tuple[Array, Tree]:
         return self._none, {}
-
-    def metrics(self) -> Metrics:
-        return {}
 
     def close(self) -> None:
         self._env.close()

@@ -10,7 +10,6 @@ import numpy as np
 
 from surefoot.collect.record import Record, Rows, Time
 from surefoot.core import tree
-from surefoot.core.metrics import Metrics
 from surefoot.core.protocols import Actor, Step
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.spec import Spec
@@ -22,6 +21,8 @@ class Stage(Protocol):
     others are in one. What methods return may be overwritten by the next call."""
 
     spec: Spec
+    replaced: int
+    """How many of those who play had to be replaced, in the whole run."""
 
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree: ...
 
@@ -35,11 +36,8 @@ class Stage(Protocol):
         their step gave."""
 
     def broken(self) -> tuple[Array, Tree]:
-        """Mark the rows [N] that had to begin a new episode since this was asked last, other than
-        in a step; return what all rows see."""
-
-    def metrics(self) -> Metrics:
-        """Return what there is to say about how rows are played."""
+        """Say how many episodes each row [N] has lost since this was asked last, other than in a
+        step; return what all rows see."""
 
     def close(self) -> None: ...
 
@@ -62,7 +60,7 @@ class Scene:
         """Record what a step gave."""
         self.record.add(t, rows, step)
         tree.write(self.seen, rows, step.obs)
-        self.begun[rows] = (step.ended | step.lost) if step.notable else False
+        self.begun[rows] = (step.ended | (step.lost > 0)) if step.notable else False
 
     def forget(self, blank: Tree, rows: Rows) -> None:
         """Let those of these rows forget that have begun an episode."""
@@ -168,7 +166,7 @@ class Padded:
             parts = (tree.index(part, asked) for part in (scene.seen, scene.memory, scene.luck))
             obs, memory, luck = parts
             answer = dict(enumerate(scene.actor.act(obs, None, memory, luck)))
-            answers = _room(answer, -(-count // width) * width) if answers is None else answers
+            answers = _space_for(answer, -(-count // width) * width) if answers is None else answers
             tree.write(answers, slice(call * width, (call + 1) * width), answer)
         return answers[0], answers[1]
 
@@ -183,6 +181,6 @@ class AsTheyCome:
         return action
 
 
-def _room(answer: Tree, rows: int) -> Tree:
+def _space_for(answer: Tree, rows: int) -> Tree:
     """Make room for the answers to so many rows."""
     return tree.map(lambda leaf: np.zeros((rows, *leaf.shape[1:]), leaf.dtype), answer)

@@ -6,29 +6,21 @@ import os
 import select
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from surefoot.collect import slab
-from surefoot.collect.crew import (
-    GRACE,
-    SLICE,
-    START_SECONDS,
-    Lost,
-    Member,
-    lost_error,
-)
+from surefoot.collect.care import Budget, Care, Pauses
+from surefoot.collect.crew import GRACE, SLICE, START_SECONDS, Lost, Member, lost_error
+from surefoot.collect.lanes import Lane, deal, rows_of
 from surefoot.collect.record import Rows
-from surefoot.collect.worker import ANSWER, LANES, NOTABLE, REPORTING, Task, spin
+from surefoot.collect.worker import ANSWER, NOTABLE, REPORTING, Task, await_news
 from surefoot.core import tree
-from surefoot.core.errors import ConfigError, EnvError, WorkerTraceback
-from surefoot.core.metrics import Metrics
+from surefoot.core.errors import ConfigError, EnvError
 from surefoot.core.protocols import Step
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.spec import Spec
@@ -36,91 +28,11 @@ from surefoot.core.state import State
 from surefoot.core.tree import Array, Tree
 from surefoot.envs.make import Factory, ship
 
-WINDOW = 600.0
-"""Seconds for which a replacement counts."""
-FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
-"""Seconds to wait before replacing a worker whose predecessor achieved nothing; they double."""
 SHOWN_LINES = 12
 """Lines of a lost worker's last words that a person sees at once; the journal has them all."""
 INCOMPARABLE = (
     "from here on this run is not comparable bit for bit with one in which no worker was replaced"
 )
-
-
-@dataclass(frozen=True)
-class Care:
-    """How workers are looked after."""
-
-    step_timeout: float = 60.0
-    """Seconds that one call into an environment may take."""
-    restarts: int = 20
-    """Replacements within ten minutes before the run is given up."""
-    restart_on_error: bool = False
-    """Whether an exception of the environment costs a worker rather than the run."""
-
-
-@dataclass(frozen=True, eq=False)
-class Lane:
-    """Some rows that one worker steps together."""
-
-    worker: int
-    number: int
-    """Among the lanes of that worker."""
-    rows: slice
-
-    @property
-    def size(self) -> int:
-        return int(self.rows.stop - self.rows.start)
-
-
-def deal(rows: int, workers: int, lanes: int) -> list[Lane]:
-    """Deal rows out evenly to workers, and what each gets to so many lanes of its own.
-
-    The first lanes of all workers come first, then the second ones: those that are done at about
-    the same time are one range of rows.
-    """
-    shares = [_cut(share, min(lanes, LANES)) for share in _cut(rows, workers)]
-    dealt = [
-        (number, worker, sizes[number])
-        for number in range(len(shares[0]))
-        for worker, sizes in enumerate(shares)
-        if number < len(sizes)
-    ]
-    ends = accumulate((size for *_, size in dealt), initial=0)
-    return [
-        Lane(worker, number, slice(start, stop))
-        for (number, worker, _), (start, stop) in zip(dealt, pairwise(ends), strict=True)
-    ]
-
-
-def _cut(total: int, count: int) -> list[int]:
-    """Cut a number of rows into so many parts, or as many as there are rows."""
-    count = min(count, total)
-    return [len(range(part, total, count)) for part in range(count)]
-
-
-class Budget:
-    """How many workers may be lost before it is too many."""
-
-    def __init__(self, name: str, restarts: int) -> None:
-        self._name, self._restarts = name, restarts
-        self._times: deque[float] = deque()
-        self._first: Lost | None = None
-
-    def spend(self, lost: Lost) -> None:
-        """Count a loss; give up where there were too many, with the first one's last words."""
-        now = time.monotonic()
-        self._first = self._first or lost
-        self._times.append(now)
-        while self._times[0] < now - WINDOW:
-            self._times.popleft()
-        if len(self._times) > self._restarts:
-            said = WorkerTraceback(self._first.said) if self._first.said else None
-            raise EnvError(
-                f"{self._name}: workers lost within {WINDOW / 60:g} minutes: {len(self._times)}, "
-                f"more than worker_restarts={self._restarts}. The first {self._first.how}. Mend "
-                f"the environment and go on with `surefoot resume`"
-            ) from said
 
 
 class ProcessStage:
@@ -135,30 +47,29 @@ class ProcessStage:
         make: Factory,
         rows: int,
         workers: int,
+        care: Care,
         lanes: int = 2,
         spin: float = 0.0,
         rebuild: bool = False,
-        care: Care | None = None,
         tell: Callable[[Mapping[str, Any]], None] = lambda entry: None,
     ) -> None:
+        self.replaced = 0
         self._make, self._shipped, self._rebuild, self._spin = make, ship(make), rebuild, spin
-        self._care, self._tell = care or Care(), tell
-        self._budget = Budget(make.name, self._care.restarts)
+        self._care, self._tell = care, tell
+        self._budget, self._pauses = Budget(make.name, care.restarts), Pauses(workers)
         self._memory = slab.anonymous_file()
         self._poll = select.poll()
         self._workers: dict[int, Member] = {}
         self._by_wire: dict[int, int] = {}
-        self._fruitless = [0] * workers
-        self._replaced = 0
         self._looked = time.monotonic()
         self._seeds = EpisodeSeeds(0)
-        self._episode, self._broken = np.zeros(rows, np.int64), np.zeros(rows, bool)
+        self._episode, self._broken = np.zeros((2, rows), np.int64)
         self._due: set[Lane] = set()
         """Lanes that were sent and not received."""
         self._landed: dict[Lane, int] = {}
         """Those of them that are done, and what about them is out of the ordinary."""
-        self._lost: set[Lane] = set()
-        """Those of them whose step nobody made."""
+        self._lost: dict[Lane, int] = {}
+        """Those of them whose step nobody made, and how many episodes that cost."""
         try:
             for index in range(workers):
                 self._engage(index)
@@ -175,7 +86,13 @@ class ProcessStage:
 
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree:
         self._seeds, self._episode = seeds, episodes.astype(np.int64)
-        self._broken[:] = False
+        self._broken[:] = 0
+        for index, worker in list(self._workers.items()):
+            if not worker.lives:  # it was lost in playing an episode again
+                self._dismiss(index)
+                self._engage(index)
+                self._begin(index)
+                self._answer(index, "while environments were built")
         for worker in self._workers.values():
             worker.tell("reset", seeds, self._episode)
         for index in self._workers:
@@ -184,7 +101,8 @@ class ProcessStage:
 
     def restart(self, rows: Array) -> Tree:
         self._episode[rows] += 1
-        self._ask_all("restart", rows)
+        # One that is lost in it need not be told again: a new one begins new episodes anyway.
+        self._ask_all("restart", rows, repeat=False)
         return self._slab["obs"]
 
     def send(self, rows: Rows, action: Tree) -> None:
@@ -204,19 +122,16 @@ class ProcessStage:
             flags |= self._landed[lane]
         self._landed.clear()
         self._due.difference_update(lanes)
-        rows = _rows_of(lanes)
+        rows = rows_of(lanes)
         info = self._info(rows) if flags & REPORTING else {}
         return rows, self._notable(rows, lanes, info) if flags & NOTABLE else self._plain(
             rows, info
         )
 
     def broken(self) -> tuple[Array, Tree]:
-        rows = self._broken.copy()
-        self._broken[:] = False
-        return rows, self._slab["obs"]
-
-    def metrics(self) -> Metrics:
-        return {"collect/workers_replaced": float(self._replaced)} if self._replaced else {}
+        episodes = self._broken.copy()
+        self._broken[:] = 0
+        return episodes, self._slab["obs"]
 
     def replay(self, row: int, action: Tree) -> tuple[Tree, Array]:
         index = self._lane_of[row].worker
@@ -269,6 +184,7 @@ class ProcessStage:
         self._lane_of = [lane for lane in self._lanes for _ in range(lane.size)]
         self._numbered = {(lane.worker, lane.number): lane for lane in self._lanes}
         self._no, self._yes = np.zeros(rows, bool), np.ones(rows, bool)
+        self._zero = np.zeros(rows, np.int64)
         self._none, self._no_final = np.full(rows, np.nan), self.spec.empty_observations(0)
 
     def _engage(self, index: int) -> Member:
@@ -299,29 +215,33 @@ class ProcessStage:
         except Lost as lost:
             raise lost_error(self._make.name, when, lost) from None
 
-    def _ask_all(self, command: str, *arguments: Any) -> list[Any]:
-        """Give all workers a command; one that is lost is replaced and told again."""
+    def _ask_all(self, command: str, *arguments: Any, repeat: bool = True) -> list[Any]:
+        """Give all workers a command; one that is lost is replaced, and told again if need be."""
         for worker in self._workers.values():
             worker.tell(command, *arguments)
         answers = []
         for index in list(self._workers):
             while True:
                 try:
-                    answers.append(self._workers[index].answer())
+                    with self._faults_are_losses():
+                        answers.append(self._workers[index].answer())
                     break
                 except Lost as lost:
                     self._replace(index, lost)
-                    self._workers[index].tell(command, *arguments)
+                if not repeat:
+                    break
+                self._workers[index].tell(command, *arguments)
         return answers
 
     def _lanes_of(self, rows: Rows) -> Iterable[Lane]:
         """List the lanes that these rows are."""
-        some = self._lane_of[rows] if isinstance(rows, slice) else _picked(self._lane_of, rows)
-        return dict.fromkeys(some)
+        if isinstance(rows, slice):
+            return dict.fromkeys(self._lane_of[rows])
+        return dict.fromkeys(self._lane_of[row] for row in rows.tolist())
 
     def _attend(self) -> None:
         """Wait a little, and see to what comes: steps that are done, faults, workers that end."""
-        news = spin(self._poll, self._spin) if self._spin else []
+        news = await_news(self._poll, self._spin) if self._spin else []
         for wire, _ in news or self._poll.poll(1000 * SLICE):
             index = self._by_wire[wire]
             try:
@@ -341,14 +261,14 @@ class ProcessStage:
                 with self._faults_are_losses():
                     worker.listen()
             self._landed[self._numbered[index, number]] = flags
-            self._fruitless[index] = 0
+            self._pauses.fruit(index)
 
     @contextmanager
     def _faults_are_losses(self) -> Iterator[None]:
         """Let an environment's error cost the worker, if that is what was asked for."""
         try:
             yield
-        except EnvError as error:
+        except (EnvError, ConfigError) as error:
             if not self._care.restart_on_error:
                 raise
             raise Lost(f"gave up: {error}", str(error.__cause__ or "")) from None
@@ -365,14 +285,13 @@ class ProcessStage:
         """Put a new worker in the place of one that is lost; its rows begin new episodes."""
         mine = [lane for lane in self._lanes if lane.worker == index]
         rows = np.concatenate([np.arange(self.spec.rows)[lane.rows] for lane in mine])
-        due = [lane for lane in mine if lane in self._due]
-        for lane in mine:
-            self._broken[lane.rows] = lane not in self._due
+        tries = 0
         while True:
-            self._dismiss(index, rows)
+            tries += 1
             self._report(index, lost)
+            self._dismiss(index)
             self._budget.spend(lost)
-            self._pause(index)
+            self._pauses.take(index)
             self._episode[rows] += 1
             try:
                 with self._faults_are_losses():
@@ -384,13 +303,18 @@ class ProcessStage:
                 break
             except Lost as again:
                 lost = again
-        self._lost.update(due)
-        self._landed.update(dict.fromkeys(due, NOTABLE))
-        self._replaced += 1
+        for lane in mine:
+            if lane in self._due:
+                self._lost[lane] = self._lost.get(lane, 0) + tries
+                self._landed[lane] = NOTABLE
+            else:
+                self._broken[lane.rows] += tries
+        self.replaced += 1
 
-    def _dismiss(self, index: int, rows: Array) -> None:
+    def _dismiss(self, index: int) -> None:
         """Let go of a worker and of all that it left in the slab."""
         worker = self._workers[index]
+        rows = np.flatnonzero([lane.worker == index for lane in self._lane_of])
         if worker.done in self._by_wire:
             self._poll.unregister(worker.done)
             del self._by_wire[worker.done]
@@ -405,9 +329,9 @@ class ProcessStage:
     def _report(self, index: int, lost: Lost) -> None:
         place, said = self._place(index), lost.said.strip().splitlines()
         part = said[:SHOWN_LINES] if "most recent call first" in lost.said else said[-SHOWN_LINES:]
-        message = [f"worker {index} {lost.how}: {place}; replacing it"]
+        message = [f"lost worker {index}, which {lost.how}: {place}"]
         message += [f"  {line}" for line in part]
-        message += [] if self._replaced else [INCOMPARABLE]
+        message += [] if self.replaced else [INCOMPARABLE]
         self._tell(
             {
                 "event": "worker-lost",
@@ -421,16 +345,9 @@ class ProcessStage:
 
     def _place(self, index: int) -> str:
         """Say where a worker was last: environment, row, episode and step."""
-        calls, row, episode, step = self._workers[index].trail.tolist()
-        where = f"row {row}, episode {episode}, step {step}" if calls else "before its first row"
+        _, row, episode, step = self._workers[index].trail.tolist()
+        where = f"row {row}, episode {episode}, step {step}" if step >= 0 else "while it was built"
         return f"{self._make.name}, {where}"
-
-    def _pause(self, index: int) -> None:
-        """Wait before another try where the last ones achieved nothing."""
-        tries = self._fruitless[index]
-        self._fruitless[index] += 1
-        if tries:
-            time.sleep(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (tries - 1)))
 
     def _plain(self, rows: Rows, info: dict[str, Array]) -> Step:
         """Read a step in which nothing ended, and nothing went wrong."""
@@ -443,7 +360,7 @@ class ProcessStage:
             terminated=no,
             truncated=no,
             valid=self._yes[some],
-            lost=no,
+            lost=self._zero[some],
             final_obs=self._no_final,
             success=self._none[some],
             info=info,
@@ -456,14 +373,13 @@ class ProcessStage:
         terminated, truncated = shared["terminated"][rows], shared["truncated"][rows]
         ended = numbers[terminated | truncated]
         self._episode[ended] += 1
-        lost = np.concatenate([np.full(lane.size, lane in self._lost) for lane in lanes])
-        self._lost.difference_update(lanes)
+        lost = np.concatenate([np.full(lane.size, self._lost.pop(lane, 0)) for lane in lanes])
         return Step(
             obs=tree.index(shared["obs"], rows),
             reward=shared["reward"][rows],
             terminated=terminated,
             truncated=truncated,
-            valid=shared["valid"][rows] & ~lost,
+            valid=shared["valid"][rows] & (lost == 0),
             lost=lost,
             final_obs=tree.index(shared["final_obs"], ended),
             success=shared["success"][rows],
@@ -495,14 +411,3 @@ class ProcessStage:
 
 def _first_row(lane: Lane) -> int:
     return int(lane.rows.start)
-
-
-def _rows_of(lanes: list[Lane]) -> Rows:
-    """Name the rows of lanes that are in order: as a range, if they are one."""
-    if all(one.rows.stop == other.rows.start for one, other in pairwise(lanes)):
-        return slice(lanes[0].rows.start, lanes[-1].rows.stop)
-    return np.concatenate([np.arange(lane.rows.start, lane.rows.stop) for lane in lanes])
-
-
-def _picked(lanes: list[Lane], rows: Array) -> Iterable[Lane]:
-    return (lanes[row] for row in rows.tolist())

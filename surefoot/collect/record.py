@@ -36,8 +36,9 @@ class Facts:
     def blank(cls, horizon: int, rows: int) -> Facts:
         """Make facts of steps that count and in which nothing happened."""
         shape = (horizon, rows)
-        terminated, truncated, lost = np.zeros((3, *shape), bool)
+        terminated, truncated = np.zeros((2, *shape), bool)
         valid, success = np.ones(shape, bool), np.full(shape, np.nan)
+        lost = np.zeros(shape, np.int64)
         return cls(np.zeros(shape), terminated, truncated, valid, lost, success)
 
     @classmethod
@@ -80,11 +81,11 @@ class Tally:
     def state(self) -> State:
         return {name: counts.copy() for name, counts in vars(self).items()}
 
-    def skip(self, rows: Array) -> None:
-        """Go to the next episode of these rows; the one before was cut, and is no Episode."""
-        self.number[rows] += 1
-        self.length[rows] = 0
-        self.total[rows] = 0.0
+    def skip(self, episodes: Array) -> None:
+        """Leave out so many episodes of each row [N]; what was cut is no Episode."""
+        self.number += episodes
+        self.length[episodes > 0] = 0
+        self.total[episodes > 0] = 0.0
 
     def add(self, facts: Facts) -> tuple[Array, list[Episode]]:
         """Count steps; return how many steps of its episode were before each [T, N], and the
@@ -93,7 +94,8 @@ class Tally:
         What was played of an episode that is lost is taken back: it becomes invalid.
         """
         ended, valid = facts.terminated | facts.truncated, facts.valid
-        breaks = ended | facts.lost
+        breaks = ended | (facts.lost > 0)
+        passed = ended + facts.lost
         begun = _begun(breaks)
         for t, row in np.argwhere(facts.lost).tolist():
             valid[begun[t, row] : t + 1, row] = False
@@ -102,7 +104,7 @@ class Tally:
         carried = np.cumsum(breaks, axis=0) == breaks  # of an episode that began before all this
         before = counted[:-1] - np.take_along_axis(counted, begun, 0) + self.length * carried
         reward = np.where(valid, facts.reward, 0.0)
-        number = self.number + np.cumsum(breaks, axis=0) - breaks
+        number = self.number + np.cumsum(passed, axis=0) - passed
         episodes = [
             Episode(
                 row=row,
@@ -115,6 +117,7 @@ class Tally:
             for t, row in np.argwhere(ended).tolist()
         ]
         self._go_on(breaks, begun, before + valid, carried, reward)
+        self.number += passed.sum(0)
         return before.astype(np.int32), episodes
 
     def _total(self, reward: Array, begun: Array, carried: Array, t: int, row: int) -> float:
@@ -125,13 +128,12 @@ class Tally:
     def _go_on(
         self, breaks: Array, begun: Array, length: Array, carried: Array, reward: Array
     ) -> None:
-        """Move to where rows are after all this."""
+        """Move to where rows are in their episodes after all this."""
         last = len(breaks) - 1
         for row in range(breaks.shape[1]):
             over = bool(breaks[last, row])
             total = 0.0 if over else self._total(reward, begun, carried, last, row)
             self.total[row], self.length[row] = total, 0 if over else length[last, row]
-        self.number += breaks.sum(0)
 
 
 def _begun(breaks: Array) -> Array:

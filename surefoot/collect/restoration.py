@@ -45,27 +45,27 @@ class Fresh:
     """Nothing is kept: all episodes are cut at every scheduled checkpoint."""
 
     def __init__(self, spec: Spec) -> None:
-        self._rows = spec.rows
-        self._begun = True
+        self._begun = np.ones(spec.rows, bool)
 
     def note(self, rollout: Rollout) -> None:
-        self._begun = False
+        self._begun[:] = False
 
     def unsaveable(self) -> Array:
-        return np.full(self._rows, not self._begun)
+        # All of them or none: some vectors can only be built anew as a whole.
+        return np.full(len(self._begun), not self._begun.all())
 
     def cut(self, rows: Array, obs: Tree) -> None:
-        self._begun = True
+        self._begun |= rows
 
     @property
     def exact(self) -> bool:
-        return self._begun
+        return bool(self._begun.all())
 
     def state(self) -> State:
         return {}
 
     def restore(self, obs: Tree, state: State) -> Tree:
-        self._begun = True
+        self._begun[:] = True
         return obs
 
 

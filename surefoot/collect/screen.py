@@ -15,9 +15,11 @@ FRAMES_PER_SECOND = 30.0
 
 
 class Screen:
-    """An environment with a window, in which episodes are played again as fast as in life."""
+    """An environment with a window, in which episodes are played again as fast as in life; with
+    `rebuild` it is built anew for each, where something would survive a reset."""
 
-    def __init__(self, make: Factory) -> None:
+    def __init__(self, make: Factory, rebuild: bool) -> None:
+        self._make, self._rebuild, self._used = make, rebuild, False
         self._env: Any = make()
         action = to_spec(self._env.action_space, "action")
         self._spec = Spec(action, action, 1)
@@ -26,6 +28,10 @@ class Screen:
 
     def show(self, seed: int, action: Tree) -> None:
         """Play the episode of this seed with these actions [L, …]."""
+        if self._rebuild and self._used:
+            self._env.close()
+            self._env = self._make()
+        self._used = True
         self._env.reset(seed=seed)  # in the mode "human" environments draw themselves
         for taken in self._spec.to_env(action):
             due = time.monotonic() + self._seconds

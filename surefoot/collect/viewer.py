@@ -31,14 +31,21 @@ FOREVER = 1e9
 class Viewer:
     """Follows row 0 and passes its whole episodes on to the process with the window."""
 
-    def __init__(self, make: Factory, seed: int, tell: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        make: Factory,
+        seed: int,
+        rebuild: bool,
+        tell: Callable[[Mapping[str, Any]], None],
+    ) -> None:
         shown = replace(make, arguments={**make.arguments, "render_mode": "human"})
-        self._shipped, self._seeds, self._tell = ship(shown), EpisodeSeeds(seed), tell
+        shipped, self._seeds, self._tell = ship(shown), EpisodeSeeds(seed), tell
         self._actions: list[Tree] = []
         self._worker: Member | None = Member(FOREVER)
         self._poll = select.poll()
         self._poll.register(self._worker.done, select.POLLIN)
-        self._busy = False
+        self._worker.tell("open", sys.path, shipped, rebuild)
+        self._busy = True
 
     def note(self, rollout: Rollout) -> None:
         """Take down what row 0 did; show its last whole episode, if nothing else is shown."""
@@ -63,7 +70,7 @@ class Viewer:
         if self._worker is None or not self._idle(self._worker):
             return
         action = tree.map(lambda *leaves: np.stack(leaves), *actions)
-        self._worker.tell("show", sys.path, self._shipped, self._seeds(0, number), action)
+        self._worker.tell("show", self._seeds(0, number), action)
         self._busy = True
 
     def _idle(self, worker: Member) -> bool:

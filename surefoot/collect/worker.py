@@ -26,6 +26,7 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from surefoot.collect import slab
 from surefoot.collect.screen import Screen
 from surefoot.core import tree
+from surefoot.core.errors import SurefootError
 from surefoot.core.protocols import Step, VectorEnv
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.spec import Spec
@@ -37,8 +38,6 @@ from surefoot.envs.probe import Kind, Way
 
 COMMAND, CLOSE = 254, 255
 """Bytes that are no lane: a command is on the connection; close and go."""
-LANES = 254
-"""How many lanes a worker can have."""
 NOTABLE, REPORTING, ANSWER = 1, 2, 255
 """What a worker says about a lane it stepped: an episode ended or a step does not count; there are
 metrics. Or that there is an answer on the connection instead."""
@@ -82,7 +81,7 @@ class Fault(NamedTuple):
     traceback: str
 
 
-class Lane:
+class LaneEnv:
     """Some rows that are stepped together, and their places in the slab."""
 
     def __init__(self, env: VectorEnv, rows: slice, shared: Mapping[str, Any]) -> None:
@@ -151,7 +150,7 @@ class Troupe:
         for rows in task.lanes:
             count = rows.stop - rows.start
             env = make_vector(make, count, task.rebuild, rows.start, trail)
-            self._lanes.append(Lane(env, rows, shared))
+            self._lanes.append(LaneEnv(env, rows, shared))
         self._reports = Reports(task.worker, shared)
 
     def step(self, lane: int) -> int:
@@ -195,6 +194,7 @@ class Worker:
         self._wires = wires
         self._connection = Connection(wires.connection)
         self._trail = slab.attach(TRAIL, wires.trail)["trail"]
+        self._trail[3] = -1  # there is no step yet
         self._make: Factory | None = None
         self._troupe: Troupe | None = None
         self._screen: Screen | None = None
@@ -204,7 +204,8 @@ class Worker:
         news = select.poll()
         news.register(self._wires.go, select.POLLIN)
         while True:
-            spin(news, self._spin)
+            if self._spin:
+                await_news(news, self._spin)
             orders = os.read(self._wires.go, 4096)
             if not orders:
                 return
@@ -227,12 +228,20 @@ class Worker:
         except Exception as error:
             answer = _fault(error)
         os.write(self._wires.done, bytes([ANSWER, 0]))  # first, so that it is read while it is sent
-        self._connection.send(answer)
+        try:
+            self._connection.send(answer)
+        except Exception as error:  # nothing is sent of what cannot be pickled
+            self._connection.send(_fault(error))
 
     def _command(self, name: str) -> Callable[..., Any]:
-        first: dict[str, Callable[..., Any]]
-        first = {"look": self._look, "begin": self._begin, "probe": self._probe, "show": self._show}
-        return first.get(name) or getattr(self._troupe, name)
+        own: dict[str, Callable[..., Any]] = {
+            "look": self._look,
+            "probe": self._probe,
+            "begin": self._begin,
+            "open": self._open,
+            "show": self._show,
+        }
+        return own.get(name) or getattr(self._troupe, name)
 
     def _look(self, path: list[str], shipped: bytes) -> tuple[Spec, bool]:
         """Say what the environment is like, and whether it is a vector already."""
@@ -255,18 +264,21 @@ class Worker:
         assert self._make is not None
         return probe.settle(wanted, self._make, seed, self._beat)
 
-    def _show(self, path: list[str], shipped: bytes, seed: int, action: Tree) -> None:
+    def _open(self, path: list[str], shipped: bytes, rebuild: bool) -> None:
+        """Open a window to show episodes in."""
+        sys.path[:] = path
+        self._screen = Screen(unship(shipped), rebuild)
+
+    def _show(self, seed: int, action: Tree) -> None:
         """Show an episode."""
-        if self._screen is None:
-            sys.path[:] = path
-            self._screen = Screen(unship(shipped))
+        assert self._screen is not None
         self._screen.show(seed, action)
 
     def _beat(self) -> None:
         self._trail[0] += 1
 
 
-def spin(news: select.poll, seconds: float) -> list[tuple[int, int]]:
+def await_news(news: select.poll, seconds: float) -> list[tuple[int, int]]:
     """Look for news again and again for so long, without going to sleep."""
     end = time.perf_counter() + seconds
     while not (found := news.poll(0)) and time.perf_counter() < end:
@@ -276,7 +288,7 @@ def spin(news: select.poll, seconds: float) -> list[tuple[int, int]]:
 
 def _fault(error: Exception) -> Fault:
     """Put an exception into words: it may not be picklable, or only where it came from."""
-    cause = error.__cause__ if type(error).__name__ in ("EnvError", "ConfigError") else error
+    cause = error.__cause__ if isinstance(error, SurefootError) else error
     lines = traceback.format_exception(cause) if cause is not None else []
     said = "".join(lines)
     shortened = (
@@ -299,6 +311,8 @@ def main() -> None:
     _die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     wires = Wires(*descriptors)
+    for wire in wires:
+        os.set_inheritable(wire, False)  # what an environment starts must not keep them open
     faulthandler.enable(wires.last_words)
     faulthandler.register(signal.SIGUSR1, wires.last_words, all_threads=True)
     Worker(wires).run()

@@ -57,7 +57,7 @@ class Step(NamedTuple):
     """[N]: false where the action was not used because a library spent the step on a reset, and
     where the step was lost."""
     lost: Array
-    """[N]: true where whoever played the row is gone, and the row's episode with them."""
+    """[N]: how many episodes were lost because whoever played the row is gone: nearly always 0."""
     final_obs: Tree
     """[K, …]: true last observations of the K rows that ended, in row order."""
     success: Array

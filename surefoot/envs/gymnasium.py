@@ -63,7 +63,8 @@ class GymnasiumVector:
         rows = len(envs)
         self._obs = self.spec.empty_observations(rows)
         self._none_final = self.spec.empty_observations(0)
-        self._valid, self._lost = np.ones(rows, bool), np.zeros(rows, bool)
+        self._valid, self._none = np.ones(rows, bool), np.zeros(rows, bool)
+        self._lost = np.zeros(rows, np.int64)
         self._unknown = np.full(rows, np.nan)
         self._episode = [0] * rows
         self._step = [0] * rows
@@ -81,7 +82,7 @@ class GymnasiumVector:
     def step(self, action: Tree) -> Step:
         actions = self.spec.to_env(action)
         rewards = [0.0] * len(self._envs)
-        terminated = truncated = self._lost
+        terminated = truncated = self._none
         info: dict[str, Array] = {}
         success = self._unknown
         ended: list[int] = []
@@ -137,13 +138,16 @@ class GymnasiumVector:
 
     def snapshot(self) -> State:
         """Take down the state of every environment."""
-        return {
-            str(self._first_row + row): snapshot.take(env) for row, env in enumerate(self._envs)
-        }
+        states = {}
+        for row, env in enumerate(self._envs):
+            self._leave_word(row)
+            states[str(self._first_row + row)] = snapshot.take(env)
+        return states
 
     def recall(self, state: State) -> None:
         """Put every environment, which has just begun an episode, into the state it had."""
         for row, env in enumerate(self._envs):
+            self._leave_word(row)
             snapshot.put(env, state[str(self._first_row + row)])
 
     def close(self) -> None:
@@ -240,6 +244,8 @@ class GymnasiumVector:
         if not isinstance(metrics, dict):
             self._fail(row, f"info is {_short(extra)}; it and its 'metrics' must be dicts")
         for name, value in metrics.items():
+            if not isinstance(name, str):
+                self._fail(row, f"info metric {name!r} is not named by a string")
             if name not in info:
                 info[name] = self._unknown.copy()
             info[name][row] = self._number(row, value, f"info metric {name!r}")

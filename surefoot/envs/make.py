@@ -166,6 +166,8 @@ def make_vector(
     trail: Array | None = None,
 ) -> VectorEnv:
     """Build the environments and lay them out as exactly this many rows."""
+    if trail is not None:
+        trail[0] += 1
     first = make()
     if isinstance(first, GymnasiumVectorEnv) and first.num_envs != rows:
         raise ConfigError(
@@ -190,7 +192,7 @@ def lay_out(
 ) -> VectorEnv:
     """Lay out rows, of which the first environment, or the whole vector, is built already."""
     if isinstance(first, GymnasiumVectorEnv):
-        return NativeVector(make.name, first, make)
+        return NativeVector(make.name, first, make, trail)
     envs = [first]
     for _ in range(rows - 1):
         if trail is not None:

@@ -94,6 +94,7 @@ class NativeVector:
         name: str,
         env: GymnasiumVectorEnv[Any, Any, Any],
         make: Callable[[], GymnasiumVectorEnv[Any, Any, Any]],
+        trail: Array | None = None,
     ) -> None:
         mode = env.metadata.get("autoreset_mode")
         if mode not in MODES:
@@ -103,6 +104,7 @@ class NativeVector:
             )
         self._name, self._env, self._autoreset = name, env, MODES[mode]
         self._make, self._used = make, False
+        self._trail = np.zeros(4, np.int64) if trail is None else trail
         # Gymnasium's own wrappers of single environments take a seed for each; others take one.
         single = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         self._seeding: Callable[[list[int], Array], Any] = _all if single else _first
@@ -119,6 +121,7 @@ class NativeVector:
 
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree:
         if self._used:
+            self._leave_word()
             try:
                 self._env.close()
                 self._env = self._make()
@@ -140,6 +143,7 @@ class NativeVector:
 
     def step(self, action: Tree) -> Step:
         unused = self._autoreset.unused(self._ended)
+        self._leave_word()
         try:
             obs, reward, terminated, truncated, infos = self._env.step(self.spec.to_env(action))
         except MetricsFault as fault:
@@ -158,7 +162,7 @@ class NativeVector:
         self._step[ended] = 0
         self._ended = ended
         info, success = self._numbers(infos, valid, ended)
-        lost = np.zeros(self.spec.rows, bool)
+        lost = np.zeros(self.spec.rows, np.int64)
         return Step(
             self.obs,
             reward,
@@ -214,12 +218,17 @@ class NativeVector:
 
     def _reset(self, rows: Array, options: dict[str, Any] | None) -> None:
         seeds = [self._seeds(row, episode) for row, episode in enumerate(self._episode.tolist())]
+        self._leave_word()
         try:
             obs, _ = self._env.reset(seed=self._seeding(seeds, rows), options=options)
         except Exception as error:
             self.fail(None, f"reset raised {type(error).__name__}: {error}", error)
         self.take(obs)
         self._check(np.zeros(self.spec.rows), self.obs, np.arange(self.spec.rows))
+
+    def _leave_word(self) -> None:
+        """Say that a call into the environment begins; as for where, row 0 stands for all."""
+        self._trail[:] = self._trail[0] + 1, 0, self._episode[0], self._step[0]
 
     def _column(self, values: Any, dtype: Any, field: str) -> Array:
         try:

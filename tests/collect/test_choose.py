@@ -62,7 +62,7 @@ def untouchable() -> Any:
 
 @pytest.mark.parametrize(
     ("settings", "because"),
-    [({"total_steps": 9_999}, "9,999 steps"), ({"envs": 1}, "one environment")],
+    [({"total_steps": 1_999}, "1,999 steps"), ({"envs": 1}, "one environment")],
     ids=str,
 )
 def test_nothing_is_timed_where_it_could_not_matter(settings: Any, because: str) -> None:
@@ -112,7 +112,7 @@ class Counted(Counter):
 
 
 def test_vector_environments_step_themselves() -> None:
-    choice = choose(Config(envs=4), factory("tests.killing:cartpole_vector"))
+    choice = choose(Config(envs=4), factory("tests.counter:cartpole_vector"))
     assert choice.config.collector == "local"
 
 

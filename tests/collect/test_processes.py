@@ -12,22 +12,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
 from surefoot.collect import slab
 from surefoot.collect.build import build_collector
 from surefoot.collect.crew import Member
-from surefoot.collect.processes import deal
+from surefoot.collect.lanes import deal
 from surefoot.config import Config, PPOConfig
 from surefoot.core import tree
-from surefoot.core.errors import ConfigError, EnvError
+from surefoot.core.errors import ConfigError, EnvError, InexactError
 from surefoot.core.rollout import Rollout
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory
 from tests.counter import Counter
-from tests.faulty import Faulty, Marked, Reporting
+from tests.faulty import Careless, Faulty, Marked, Mixed, Reporting, SlowToSave, SlowVector
 from tests.toys import ENVS, learner
 
 PATIENCE = 20.0
@@ -67,28 +66,6 @@ def assert_same(one: Rollout, other: Rollout) -> None:
     assert one.metrics == other.metrics
 
 
-class Mixed(Marked):
-    """Reports metrics that come and go, and a dict to look at."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.flat = self.observation_space
-        self.observation_space = gymnasium.spaces.Dict(
-            a=self.flat,
-            b=gymnasium.spaces.Discrete(40),
-            c=gymnasium.spaces.Box(0, 255, (2, 2), np.uint8),
-        )
-
-    def _obs(self) -> Any:
-        image = np.full((2, 2), self.steps, np.uint8)
-        return {"a": super()._obs(), "b": self.steps, "c": image}
-
-    def step(self, action: Any) -> Any:
-        *facts, info = super().step(action)
-        info["metrics"] = {f"at_{self.steps % 3}": self.steps, "length": self.length}
-        return *facts, info
-
-
 @pytest.mark.parametrize("kind", [*ENVS, "marked", "mixed"])
 def test_workers_give_the_rollouts_of_the_local_collector(kind: str) -> None:
     env: Any = {**ENVS, "marked": Marked, "mixed": Mixed}[kind]
@@ -120,7 +97,7 @@ def test_every_row_has_one_worker_and_shares_differ_by_one_at_most(rows: int, la
 
 
 def test_a_vector_environment_goes_to_one_worker_as_a_whole() -> None:
-    env = "tests.killing:cartpole_vector"
+    env = "tests.counter:cartpole_vector"
     reference = play(env, kind="fresh", envs=4, collector="local", n_proc=None)
     for one, other in zip(reference, play(env, kind="fresh", envs=4, n_proc=1), strict=True):
         assert_same(one, other)
@@ -238,8 +215,6 @@ def test_a_lost_worker_costs_its_rows_their_episodes_and_nothing_else(
     events: list[Any] = []
     settings: dict[str, Any] = {"horizon": 12, "envs": 4, "on_env_error": "restart"}
     args = {"how": how, "at": 8, "once": str(tmp_path / "broken")}
-    if how == "nan":  # it breaks until it is replaced, and then never again
-        args = {"how": "step:raise", "at": 8, "once": str(tmp_path / "broken")}
     (rollout, after) = play(Faulty, 2, args=args, events=events, **settings)
     (lost,) = events
     mine = [0, 1] if lost["worker"] == 0 else [2, 3]
@@ -258,6 +233,95 @@ def test_a_lost_worker_costs_its_rows_their_episodes_and_nothing_else(
     assert all(numbers[row] == [0, 1, 2, 3] for row in others)
     assert "not comparable bit for bit" in lost["message"]
     assert rollout.metrics["collect/workers_replaced"] == 1
+
+
+def lasting(collector: Any, rollouts: list[Rollout]) -> None:
+    """Check that rows are where the tally says, and that going back leads to the same future."""
+    actor, state = learner(collector.spec).actor(), collector.state()
+    rollouts.append(collector.collect(actor))
+    assert_own_sequences(rollouts)
+    future = collector.collect(actor)
+    collector.restore(state)
+    assert_same(rollouts[-1], collector.collect(actor))
+    assert_same(future, collector.collect(actor))
+
+
+@pytest.mark.parametrize("deaths", ["step", "step\nreset", "step\nreset\nreset", "reset"])
+@pytest.mark.parametrize("kind", ["replay", "fresh"])
+def test_whoever_dies_where_rows_stay_in_step_with_their_episodes(
+    deaths: str, kind: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "deaths"
+    with collecting(Careless, kind, args={"file": str(file)}, envs=4, horizon=30) as collector:
+        actor = learner(collector.spec).actor()
+        rollouts = [collector.collect(actor)]
+        file.write_text(deaths)
+        rollouts.append(collector.collect(actor))
+        assert not file.read_text()
+        collector.anchor()
+        lasting(collector, rollouts)
+
+
+def test_a_loss_while_episodes_are_cut_leaves_rows_in_step(tmp_path: Path) -> None:
+    file = tmp_path / "deaths"
+    with collecting(Careless, "fresh", args={"file": str(file)}, envs=4, horizon=30) as collector:
+        rollouts = [collector.collect(learner(collector.spec).actor())]
+        file.write_text("reset\nreset")
+        collector.anchor()
+        assert not file.read_text()
+        assert collector.exact
+        lasting(collector, rollouts)
+
+
+@pytest.mark.parametrize("kind", ["replay", "fresh"])
+def test_a_loss_between_rollouts_costs_no_valid_step(kind: str) -> None:
+    with collecting(Marked, kind, envs=4, horizon=30) as collector:
+        actor = learner(collector.spec).actor()
+        rollouts = [collector.collect(actor)]
+        os.kill(collector._stage._workers[0].pid, signal.SIGKILL)
+        collector._stage._workers[0]._process.wait()
+        collector.anchor()
+        rollouts.append(collector.collect(actor))
+        collector.anchor()
+        lasting(collector, rollouts)
+
+
+def test_new_episodes_can_begin_where_old_ones_kill_whoever_plays_them_again(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "deaths"
+    with collecting(Careless, args={"file": str(file)}, envs=4, horizon=30) as collector:
+        actor = learner(collector.spec).actor()
+        collector.collect(actor)
+        state = collector.state()
+        file.write_text("step")
+        with pytest.raises(InexactError, match=r"exit code 7 while an episode was played again"):
+            collector.restore(state)
+        collector.renew(state)
+        assert collector.collect(actor).valid.all()
+
+
+def test_what_takes_long_but_not_too_long_is_left_alone() -> None:
+    events: list[Any] = []
+    limits = {"n_proc": 1, "step_timeout": 0.9, "events": events}
+    play(SlowVector, 1, kind="fresh", envs=2, horizon=5, **limits)
+    with collecting(SlowToSave, "snapshot", envs=4, horizon=2, **limits) as collector:
+        collector.collect(learner(collector.spec).actor())
+        collector.restore(collector.state())
+    assert events == []
+
+
+def test_workers_outlive_the_thread_that_started_them() -> None:
+    made: list[Any] = []
+    context = collecting(Marked, horizon=4)
+    thread = threading.Thread(target=lambda: made.append(context.__enter__()))
+    thread.start()
+    thread.join()
+    time.sleep(0.2)
+    rollout = made[0].collect(learner(made[0].spec).actor())
+    context.__exit__(None, None, None)
+    assert rollout.valid.all()
+    assert "collect/workers_replaced" not in rollout.metrics
 
 
 def test_an_environment_that_always_breaks_ends_the_run_with_the_first_traceback() -> None:

@@ -58,7 +58,7 @@ def test_whole_episodes_of_the_first_row_are_shown_as_they_were_at_their_natural
     file, played, seeds = tmp_path / "shown", {}, EpisodeSeeds(4)
     make = factory(Shown, {"file": str(file)})
     config = Config(envs=2, seed=4, collector="local", ppo=PPOConfig(horizon=30))
-    viewer = Viewer(make, 4, pytest.fail)
+    viewer = Viewer(make, 4, True, pytest.fail)
     collector = Watched(build_collector(config, make, "replay"), viewer)
     actor = learner(collector.spec).actor()
     actions: list[int] = []
@@ -93,7 +93,9 @@ class Blind(Counter):
 def test_what_cannot_be_shown_is_said_once_and_training_goes_on() -> None:
     make, told = factory(Blind), []
     config = Config(envs=2, seed=4, collector="local", ppo=PPOConfig(horizon=30))
-    collector = Watched(build_collector(config, make, "replay"), Viewer(make, 4, told.append))
+    collector = Watched(
+        build_collector(config, make, "replay"), Viewer(make, 4, False, told.append)
+    )
     actor = learner(collector.spec).actor()
     deadline = time.monotonic() + 30
     while not told:
