@@ -10,7 +10,7 @@ from surefoot.collect.choose import choose, cores
 from surefoot.collect.collector import StageCollector
 from surefoot.collect.crew import SPIN, settle_in_worker
 from surefoot.collect.local import local_collector
-from surefoot.collect.pace import AsTheyCome, Padded
+from surefoot.collect.pace import AsTheyCome, Inference, Padded
 from surefoot.collect.processes import ProcessStage
 from surefoot.collect.restoration import Fresh, Inexact, Replay, Restoration, Snapshots
 from surefoot.config import Config
@@ -38,34 +38,38 @@ def build_collector(
     `tell` takes events."""
     config = choose(config, make).config
     kind = kind or find_way(config, make).kind
-    if config.collector == "local":
-        env = make_vector(make, config.envs, rebuild=kind == "rebuild")
-        restoration = _restoration(kind, env)
-        width = config.inference_width()
-        return local_collector(env, config.ppo.horizon, config.seed, width, restoration)
-    exact, workers = config.min_inference_size is None, config.n_proc or 1
+    if config.collector == "processes":
+        return _processes(config, make, kind, tell)
+    env = make_vector(make, config.envs, rebuild=kind == "rebuild")
+    width, restoration = config.inference_width(), _restoration(kind, env)
+    return local_collector(env, config.ppo.horizon, config.seed, width, restoration)
+
+
+def _processes(
+    config: Config, make: Factory, kind: Kind, tell: Callable[[Mapping[str, Any]], None]
+) -> Collector:
+    workers = config.n_proc or 1
     # With a core to spare for this process, a worker steps one lane while the actor is asked for
-    # its other. Without, a worker that waits makes room for asking the actor.
+    # its other. Without, a worker that waits leaves its core to asking the actor.
     spare = cores() > workers
+    lanes, minimum = (2, -(-config.envs // 2)) if spare else (1, 1)
+    inference: Inference = Padded(config.inference_width())
+    if config.min_inference_size is not None:
+        lanes, minimum, inference = config.envs, config.min_inference_size, AsTheyCome()
     stage = ProcessStage(
         make,
         rows=config.envs,
         workers=workers,
         care=Care(config.step_timeout, config.worker_restarts, config.on_env_error == "restart"),
-        lanes=(2 if spare else 1) if exact else config.envs,
+        lanes=lanes,
         spin=SPIN if spare else 0.0,
         rebuild=kind == "rebuild",
         tell=tell,
     )
     try:
-        return StageCollector(
-            stage,
-            Padded(config.inference_width()) if exact else AsTheyCome(),
-            config.ppo.horizon,
-            config.seed,
-            _restoration(kind, stage),
-            minimum=config.min_inference_size or (-(-config.envs // 2) if spare else 1),
-        )
+        restoration = _restoration(kind, stage)
+        horizon, seed = config.ppo.horizon, config.seed
+        return StageCollector(stage, inference, horizon, seed, restoration, minimum)
     except BaseException:
         stage.close()
         raise
