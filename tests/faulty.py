@@ -184,6 +184,22 @@ class SlowToSave(Saved):
         return super().get_state()
 
 
+class Renaming(Counter):
+    """Reports one metric until it breaks, and another one in its second life."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(length=50)
+        self.file = Path(file)
+        self.name = "after" if self.file.exists() else "before"
+
+    def step(self, action: Any) -> Any:
+        if self.steps == 5 and self.name == "before":
+            self.file.touch()
+            os._exit(1)
+        *facts, _ = super().step(action)
+        return *facts, {"metrics": {self.name: 1.0}}
+
+
 class Reporting(Counter):
     """Reports a metric from the start, one from its tenth step on, one that says nothing at times,
     and, with `many`, more than anybody can take."""

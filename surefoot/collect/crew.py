@@ -117,7 +117,6 @@ class Member:
         said = os.read(self.done, 4096)  # pairs are written whole
         if not said:
             raise self._gone()
-        self._still = 0.0
         return zip(said[::2], said[1::2], strict=True)
 
     def listen(self) -> Any:

@@ -26,7 +26,16 @@ from surefoot.core.rollout import Rollout
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory
 from tests.counter import Counter
-from tests.faulty import Careless, Faulty, Marked, Mixed, Reporting, SlowToSave, SlowVector
+from tests.faulty import (
+    Careless,
+    Faulty,
+    Marked,
+    Mixed,
+    Renaming,
+    Reporting,
+    SlowToSave,
+    SlowVector,
+)
 from tests.toys import ENVS, learner
 
 PATIENCE = 20.0
@@ -346,6 +355,12 @@ def test_a_metric_that_turns_up_late_arrives_like_the_others(minimum: int | None
     first, second = play(Reporting, **settings)
     assert first.metrics == {"env/steps": 4.5}
     assert second.metrics == {"env/steps": 12.5, "env/late": 1.0}
+
+
+def test_a_new_worker_names_its_metrics_anew(tmp_path: Path) -> None:
+    args = {"file": str(tmp_path / "broken")}
+    (rollout,) = play(Renaming, rollouts=1, n_proc=1, envs=1, horizon=12, args=args)
+    assert rollout.metrics == {"env/after": 1.0, "collect/workers_replaced": 1.0}
 
 
 def test_metrics_beyond_what_the_slab_holds_are_left_out() -> None:
