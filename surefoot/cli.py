@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import signal
 import sys
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         hint = nearest(words[0], COMMANDS) or "; see surefoot --help"
         _complain(f"there is no command {words[0]!r}{hint}")
         sys.exit(2)
+    faulthandler.enable(2)  # an environment that crashes says where
     sys.path.insert(0, "")  # package.module:factory may lie in the working directory
     with signals.leaving():
         code = _guarded(COMMANDS[words[0]], words[1:])

@@ -274,7 +274,8 @@ class Config(Model):
     """Let every row go at its own pace, and ask the policy as soon as this many wait for it: faster
     where steps take unequal times, but not the same numbers every time. none: rows in lanes."""
     step_timeout: PositiveFloat = 60.0
-    """Seconds that one call into an environment may take in a worker before it is replaced."""
+    """Seconds that one call into an environment may take in a worker before it is replaced; the
+    first ones, which build it, may take 60 at least."""
     worker_restarts: NonNegativeInt = 20
     """Workers that may be lost and replaced within ten minutes before the run gives up."""
     on_env_error: Literal["stop", "restart"] = "stop"

@@ -75,6 +75,16 @@ class ResumeOptions(Model):
     """Go on from the last that was saved; begin new episodes where old ones do not come back."""
     render: bool = False
     """Show episodes of the first environment in a window, at their natural pace, while training."""
+    collector: Literal["auto", "local", "processes"] | None = None
+    """Who steps the environments from now on; none: as before. It changes no number."""
+    n_proc: PositiveInt | None = None
+    """Worker processes from now on; none: as before."""
+    step_timeout: PositiveFloat | None = None
+    """Seconds that one call into an environment may take from now on; none: as before."""
+    worker_restarts: NonNegativeInt | None = None
+    """Workers that may be lost within ten minutes from now on; none: as before."""
+    on_env_error: Literal["stop", "restart"] | None = None
+    """What to do when an environment raises from now on; none: as before."""
     env: str | None = None
     """The environment, for runs whose own was a function that cannot be imported."""
     metrics: str | None = None

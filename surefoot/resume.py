@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from surefoot.collect.build import find_way
-from surefoot.collect.choose import Chosen, choose
+from surefoot.collect.choose import FOR_WORKERS, Chosen, choose
 from surefoot.config import Config, PolicyConfig, build
 from surefoot.core.best import Best
 from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import CheckpointError, ConfigError, InexactError, RunError
 from surefoot.core.state import Appended, State
-from surefoot.envs.make import reference
+from surefoot.envs.make import Factory, reference
 from surefoot.envs.probe import Kind
 from surefoot.policy.files import actor_file
 from surefoot.run import Run
@@ -23,7 +23,8 @@ from surefoot.store.loader import Found
 from surefoot.train import carry_out, collector_notes, prepared
 from surefoot.training import Training
 
-FOR_WORKERS = ("n_proc", "min_inference_size", "on_env_error")
+CHANGEABLE = ("collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error")
+"""Settings that a resume may change: they change no number."""
 SAME_TASK = ("env", "env_args")
 SAME_EPISODES = (*SAME_TASK, "envs", "seed", "restore")
 """Settings that a fork must share with its parent to compare scores, and to go on in the same
@@ -40,6 +41,7 @@ def resume(
     allow_inexact: bool = False,
     metrics: str | Callable[..., Any] | None = None,
     render: bool = False,
+    **workers: Any,
 ) -> Run:
     """Go on with an interrupted run as if nothing had happened, or extend a finished one.
 
@@ -48,6 +50,8 @@ def resume(
     to go back to, or `best`; all that came after it is set aside. `max_hours` counts from now, and
     `stop_at` is for this time only. `allow_inexact` goes on from the very last that was saved,
     with new episodes where the old ones cannot be gone on with. `render` shows the first row.
+    `workers` are settings that change no number, from now on: collector, n_proc, step_timeout,
+    worker_restarts, on_env_error.
     """
     run = Run.open(path, env, metrics)
     with run.lock():
@@ -56,6 +60,7 @@ def resume(
         if _complete(run, config, found) and stop_at is None:
             return run
         make = run.factory({})
+        config = _with_workers(config, make, workers)
         kind = find_way(config, make).kind if found.state is None else _kind(found.state)
         with prepared(config, make, kind, render) as training:
             notes = [*_restore(training, found, allow_inexact), *extension]
@@ -69,6 +74,20 @@ def resume(
             given = {"max_hours": max_hours, "stop_at": stop_at}
             now = {name: value for name, value in given.items() if value is not None}
             return carry_out(run, _changed(config, now), make, training, opening)
+
+
+def _with_workers(config: Config, make: Factory, settings: Mapping[str, Any]) -> Config:
+    """Settle anew who steps the environments, if that is asked for."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    for name in given:
+        if name not in CHANGEABLE:
+            raise ConfigError(f"resume cannot change {name!r}; `surefoot fork` can")
+    if not given:
+        return config
+    before = dict(config)
+    if given.get("collector") in ("local", "auto"):
+        before |= {name: Config.model_fields[name].default for name in FOR_WORKERS}
+    return choose(build({"run": before, "argument": given}), make).config
 
 
 def fork(

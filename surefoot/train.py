@@ -106,9 +106,10 @@ def train(
 def collector_notes(choice: Chosen) -> list[str]:
     """Say who steps the environments, if that was left to us, and what follows from it."""
     config, notes = choice.config, []
-    if choice.because:
-        workers = f"{config.n_proc} worker processes" if config.n_proc else "this process"
-        notes.append(f"environments are stepped by {workers}: {choice.because}")
+    workers = config.n_proc and f"{config.n_proc} worker process{'es' * (config.n_proc > 1)}"
+    because = choice.because and f": {choice.because}"
+    if workers or because:
+        notes.append(f"environments are stepped by {workers or 'this process'}{because}")
     if config.min_inference_size is not None:
         notes.append("min_inference_size: this run will not repeat itself bit for bit")
     return notes

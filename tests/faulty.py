@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -40,22 +41,26 @@ class Faulty(Counter):
     def step(self, action: Any) -> Any:
         self.taken += 1
         obs, reward, terminated, truncated, info = super().step(action)
-        if self.taken < self.at or (self.once and os.path.exists(self.once)):
-            return obs, reward, terminated, truncated, info
-        if self.how in PASSIVE:
-            if self.once:
-                Path(self.once).touch()
-            return PASSIVE[self.how](obs, reward, info)
-        self._break("step")
+        if self.taken >= self.at:
+            if self.how in PASSIVE and self._claim():
+                return PASSIVE[self.how](obs, reward, info)
+            self._break("step")
         return obs, reward, terminated, truncated, info
 
     def _break(self, where: str) -> None:
         place, _, act = self.how.partition(":")
-        if place != where or (self.once and os.path.exists(self.once)):
-            return
-        if self.once:
-            Path(self.once).touch()
-        ACTIVE[act]()
+        if place == where and self._claim():
+            ACTIVE[act]()
+
+    def _claim(self) -> bool:
+        """Say whether to break: always, or for whoever comes first."""
+        if not self.once:
+            return True
+        try:
+            Path(self.once).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
 
 def _raise() -> None:
@@ -81,6 +86,7 @@ ACTIVE = {
     "exit": lambda: os._exit(3),
     "segfault": _segfault,
     "loop": _loop,
+    "sys.exit": lambda: sys.exit(5),
 }
 PASSIVE: dict[str, Any] = {
     "shape": lambda obs, reward, info: (np.zeros(3, np.float32), reward, False, False, info),
@@ -88,6 +94,7 @@ PASSIVE: dict[str, Any] = {
     "nan": lambda obs, reward, info: (obs * np.nan, reward, False, False, info),
     "none": lambda obs, reward, info: None,
     "reward": lambda obs, reward, info: (obs, None, False, False, info),
+    "info": lambda obs, reward, info: (obs, reward, False, False, None),
     "large": lambda obs, reward, info: (obs, reward, False, False, {"blob": bytes(100_000_000)}),
 }
 
@@ -182,6 +189,19 @@ class SlowToSave(Saved):
     def get_state(self) -> Any:
         time.sleep(0.4)
         return super().get_state()
+
+
+class Chatty(Counter):
+    """Has something to say when it is first stepped."""
+
+    def __init__(self) -> None:
+        super().__init__(length=100)
+
+    def step(self, action: Any) -> Any:
+        if not self.steps:
+            print("out of an environment")
+            print("err of an environment", file=sys.stderr)
+        return super().step(action)
 
 
 class Renaming(Counter):

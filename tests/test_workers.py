@@ -17,7 +17,7 @@ import pytest
 
 import surefoot
 from surefoot.cli import main
-from surefoot.core.errors import EnvError
+from surefoot.core.errors import ConfigError, EnvError
 from surefoot.run import Run
 from surefoot.verify import run_differences
 from tests import killing
@@ -188,13 +188,23 @@ def test_an_environments_error_is_told_with_its_own_traceback(
     assert said.count("Traceback") == 1
 
 
-@pytest.mark.parametrize("how", ["step:loop", "step:segfault", "init:exit"])
-def test_an_environment_that_breaks_when_it_is_tried_out_cannot_take_the_run_with_it(
+@pytest.mark.parametrize("how", ["step:loop", "step:segfault"])
+def test_an_environment_that_breaks_when_it_is_tried_out_is_met_again_by_those_who_play(
     how: str, tmp_path: Path
 ) -> None:
-    settings = {**SMALL, "restore": "auto", "step_timeout": 1.0, "env_args": {"how": how}}
-    with pytest.raises(EnvError, match=r"its worker process .* while it was tried out"):
+    args = {"how": how, "once": str(tmp_path / "broken")}
+    settings = {**SMALL, "restore": "auto", "step_timeout": 1.0, "env_args": args}
+    run = surefoot.train(Faulty, out=tmp_path / "run", **settings)
+    start = run.journal()[0]
+    assert start["restore"] == "replay"
+    assert "the probe failed: its worker process was" in start["because"]
+
+
+def test_an_environment_that_nobody_can_build_ends_the_run(tmp_path: Path) -> None:
+    settings = {**SMALL, "restore": "auto", "env_args": {"how": "init:segfault"}}
+    with pytest.raises(EnvError, match=r"was killed by SIGSEGV while it was tried out") as caught:
         surefoot.train(Faulty, out=tmp_path / "run", **settings)
+    assert "in _segfault" in str(caught.value.__cause__)
 
 
 def test_a_fork_may_leave_the_workers_of_its_parent(tmp_path: Path) -> None:
@@ -213,3 +223,37 @@ def test_a_replaced_worker_is_remembered_over_a_resume(tmp_path: Path) -> None:
     run = surefoot.resume(path, max_hours=1)
     last = json.loads((run.path / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["collect/workers_replaced"] == 1
+
+
+def test_a_resume_may_change_who_steps_the_environments(tmp_path: Path) -> None:
+    whole = surefoot.train("CartPole-v1", out=tmp_path / "whole", **SMALL)
+    for name, changed in {
+        "three": {"n_proc": 3, "step_timeout": 9.0},
+        "here": {"collector": "local"},
+    }.items():
+        path = tmp_path / name
+        surefoot.train("CartPole-v1", out=path, **{**SMALL, "max_hours": 1e-9})
+        run = surefoot.resume(path, max_hours=1, **changed)
+        assert run_differences(whole, run) == []
+        assert run.config.n_proc == changed.get("n_proc")
+    with pytest.raises(ConfigError, match=r"resume cannot change 'envs'; `surefoot fork` can"):
+        surefoot.resume(path, envs=2)
+
+
+def test_what_workers_print_comes_out_where_their_parent_prints(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "surefoot",
+        "train",
+        "tests.faulty:Chatty",
+        "--total-steps",
+        "64",
+    ]
+    options = ["--collector", "processes", "--n-proc", "2", "--envs", "2", "--restore", "replay"]
+    more = ["--ppo.horizon", "32", "--ppo.minibatch-size", "64", "--out", str(tmp_path / "run")]
+    done = subprocess.run([*command, *options, *more], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines.count("out of an environment") == 2
+    assert lines.count("err of an environment") == 2
+    assert done.stderr == ""

@@ -20,6 +20,14 @@ from surefoot.envs.make import Factory
 from surefoot.envs.probe import random_action
 from surefoot.envs.spaces import to_spec
 
+FOR_WORKERS = (
+    "n_proc",
+    "min_inference_size",
+    "on_env_error",
+    "step_timeout",
+    "worker_restarts",
+)
+"""Settings that mean nothing without workers."""
 SHORT_RUN = 2_000
 """Steps of a run that takes under a minute, unless a step takes longer than 30 ms."""
 TIMED_STEPS, TIMED_SECONDS = 200, 0.5
@@ -67,12 +75,11 @@ def _check(config: Config) -> None:
 
 
 def _asked_for(config: Config) -> str:
-    """Name a setting that only makes sense with workers, if there is one."""
-    if config.n_proc is not None:
-        return f"n_proc={config.n_proc}"
-    if config.min_inference_size is not None:
-        return f"min_inference_size={config.min_inference_size}"
-    return "on_env_error=restart" if config.on_env_error == "restart" else ""
+    """Name a setting that only makes sense with workers, if one is not as by default."""
+    for name in FOR_WORKERS:
+        if (value := getattr(config, name)) != Config.model_fields[name].default:
+            return f"{name}={value}"
+    return ""
 
 
 def _processes(config: Config, because: str) -> Chosen:
@@ -99,7 +106,7 @@ def _pick(config: Config, make: Factory) -> Chosen:
     because = f"an environment step takes {_readable(seconds)}"
     if worthwhile(seconds, config.envs, config.total_steps, min(cores(), config.envs)):
         return _processes(config, because)
-    return Chosen(local, because)
+    return Chosen(local, f"{because}, too little for workers to be worth it")
 
 
 def worthwhile(seconds: float, envs: int, total_steps: int, workers: int) -> bool:

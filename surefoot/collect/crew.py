@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from contextlib import suppress
 from functools import cache, partial
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import surefoot
 from surefoot.collect import slab
@@ -69,6 +70,8 @@ class Member:
                 [*command, *map(str, fds)],
                 pass_fds=(*fds, *shared),
                 stdin=subprocess.DEVNULL,
+                stdout=_echo(os.getpid()),
+                stderr=subprocess.STDOUT,
                 env=_environment(),
                 start_new_session=True,  # Ctrl-C and Ctrl-Z are for the parent
             )
@@ -200,16 +203,18 @@ def settle_in_worker(wanted: Kind | None, make: Factory, seed: int, step_timeout
         way: Way = worker.answer()
         return way
     except Lost as lost:
-        raise lost_error(make.name, "while it was tried out", lost) from None
+        if wanted is not None or int(worker.trail[0]) == 0:
+            give_up(make.name, "while it was tried out", lost)
+        # Those who play will meet it too, and are replaced.
+        return Way("replay", f"the probe failed: its worker process {lost.how}")
     finally:
         worker.end()
 
 
-def lost_error(name: str, when: str, lost: Lost) -> EnvError:
-    """Make an error of a loss that ends everything."""
-    error = EnvError(f"{name}: its worker process {lost.how} {when}")
-    error.__cause__ = WorkerTraceback(lost.said) if lost.said else None
-    return error
+def give_up(name: str, when: str, lost: Lost) -> NoReturn:
+    """Raise the error of a loss that ends everything."""
+    said = WorkerTraceback(lost.said) if lost.said else None
+    raise EnvError(f"{name}: its worker process {lost.how} {when}") from said
 
 
 def _started(command: list[str], **settings: Any) -> Any:
@@ -222,6 +227,22 @@ def _started(command: list[str], **settings: Any) -> Any:
 @cache
 def _starter(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "surefoot-starter")
+
+
+@cache
+def _echo(process: int) -> int:
+    """Make a pipe for what workers print: it comes out where this process prints, whole line by
+    whole line, and not across a panel."""
+    source, target = os.pipe()
+
+    def repeat() -> None:
+        with os.fdopen(source, errors="replace") as lines:
+            for line in lines:
+                with suppress(OSError, ValueError):  # nobody listens any more
+                    print(line, end="", flush=True)
+
+    threading.Thread(target=repeat, daemon=True).start()
+    return target
 
 
 def _environment() -> dict[str, str]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from surefoot.collect import slab
 from surefoot.collect.care import Budget, Care, Pauses
-from surefoot.collect.crew import GRACE, SLICE, START_SECONDS, Lost, Member, lost_error
+from surefoot.collect.crew import GRACE, SLICE, START_SECONDS, Lost, Member, give_up
 from surefoot.collect.lanes import Lane, deal, rows_of
 from surefoot.collect.record import Rows
 from surefoot.collect.worker import ANSWER, NOTABLE, REPORTING, Task, await_news
@@ -213,7 +213,7 @@ class ProcessStage:
         try:
             return self._workers[index].answer(START_SECONDS)
         except Lost as lost:
-            raise lost_error(self._make.name, when, lost) from None
+            give_up(self._make.name, when, lost)
 
     def _ask_all(self, command: str, *arguments: Any, repeat: bool = True) -> list[Any]:
         """Give all workers a command; one that is lost is replaced, and told again if need be."""
@@ -329,7 +329,8 @@ class ProcessStage:
     def _report(self, index: int, lost: Lost) -> None:
         place, said = self._place(index), lost.said.strip().splitlines()
         part = said[:SHOWN_LINES] if "most recent call first" in lost.said else said[-SHOWN_LINES:]
-        message = [f"lost worker {index}, which {lost.how}: {place}"]
+        where = "" if self._make.name in lost.how else f": {place}"
+        message = [f"lost worker {index}, which {lost.how}{where}"]
         message += [f"  {line}" for line in part]
         message += [] if self.replaced else [INCOMPARABLE]
         self._tell(

@@ -41,6 +41,7 @@ COMMAND, CLOSE = 254, 255
 NOTABLE, REPORTING, ANSWER = 1, 2, 255
 """What a worker says about a lane it stepped: an episode ended or a step does not count; there are
 metrics. Or that there is an answer on the connection instead."""
+LIMITS = f"workers pass on {slab.METRICS} names of up to {slab.NAME_BYTES} bytes"
 COLUMNS = ("terminated", "truncated", "valid", "success")
 LONGEST = 20_000
 """Characters of a traceback that are passed on."""
@@ -118,6 +119,7 @@ class Reports:
     def __init__(self, worker: int, shared: Mapping[str, Any]) -> None:
         self._values, self._counts = shared["metrics"], shared["metric_count"]
         self._written = shared["metric_names"][worker]
+        self._complained = False
         self._names: dict[str, int] = {}
 
     def write(self, info: Mapping[str, Array], rows: slice) -> bool:
@@ -135,6 +137,9 @@ class Reports:
         """Give a new name a place, if there is room."""
         text, place = name.encode(), len(self._names)
         if place == slab.METRICS or len(text) > slab.NAME_BYTES:
+            if not self._complained:
+                print(f"surefoot: metric {name[:40]!r} and maybe others are left out: {LIMITS}")
+            self._complained = True
             return False
         self._written[place, : len(text)] = np.frombuffer(text, np.uint8)
         self._names[name] = place
@@ -225,7 +230,7 @@ class Worker:
                 assert self._troupe is not None
                 os.write(self._wires.done, bytes([self._troupe.step(order), order]))
                 return
-        except Exception as error:
+        except BaseException as error:  # sys.exit in a step too
             answer = _fault(error)
         os.write(self._wires.done, bytes([ANSWER, 0]))  # first, so that it is read while it is sent
         try:
@@ -286,7 +291,7 @@ def await_news(news: select.poll, seconds: float) -> list[tuple[int, int]]:
     return found
 
 
-def _fault(error: Exception) -> Fault:
+def _fault(error: BaseException) -> Fault:
     """Put an exception into words: it may not be picklable, or only where it came from."""
     cause = error.__cause__ if isinstance(error, SurefootError) else error
     lines = traceback.format_exception(cause) if cause is not None else []
@@ -315,6 +320,7 @@ def main() -> None:
         os.set_inheritable(wire, False)  # what an environment starts must not keep them open
     faulthandler.enable(wires.last_words)
     faulthandler.register(signal.SIGUSR1, wires.last_words, all_threads=True)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     Worker(wires).run()
 
 

@@ -88,7 +88,7 @@ class GymnasiumVector:
         ended: list[int] = []
         for row in range(len(self._envs)):
             extra, rewards[row], term, trunc = self._play(row, actions[row])
-            if extra:
+            if extra or type(extra) is not dict:
                 self._report(row, extra, info)
             if term or trunc:
                 if not ended:

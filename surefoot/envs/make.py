@@ -211,7 +211,8 @@ def name_of(function: Callable[..., Any]) -> str:
     found = getattr(sys.modules.get(module), name, None)
     if module != "__main__" and found is function:
         return f"{module}:{name}"
-    return f"<{name or type(function).__name__}>"
+    name = name or type(function).__name__
+    return name if name.startswith("<") else f"<{name}>"
 
 
 def _from_module(name: str) -> ModuleType:

@@ -77,7 +77,9 @@ def test_one_core_is_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"n_proc": 3}, {"min_inference_size": 2}, {"on_env_error": "restart"}], ids=str
+    "settings",
+    [{"n_proc": 3}, {"min_inference_size": 2}, {"on_env_error": "restart"}, {"step_timeout": 2}],
+    ids=str,
 )
 def test_what_only_workers_can_do_gets_workers(settings: Any) -> None:
     make = factory(untouchable)

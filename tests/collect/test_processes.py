@@ -170,6 +170,8 @@ FAULTS = {
     "nan": (EnvError, "observation is not finite"),
     "none": (EnvError, "step returned None, not"),
     "reward": (EnvError, "reward is None, not a number"),
+    "info": (EnvError, "info is None; it and its 'metrics' must be dicts"),
+    "step:sys.exit": (EnvError, "SystemExit: 5"),
 }
 
 

@@ -202,7 +202,7 @@ def test_a_function_of_a_vector_must_return_a_number_for_each_row() -> None:
     ("metrics", "message"),
     [
         (3, r"metrics=3: pass a function of `info`, `env` or both"),
-        (lambda observation: {}, r"metrics=<.*lambda>> takes \(observation\); pass a function"),
+        (lambda observation: {}, r"metrics=<.*lambda>+ takes \(observation\); pass a function"),
         (lambda info, reward: {}, r"takes \(info, reward\); pass"),
         (lambda: {}, r"takes \(\); pass"),
         (lambda info, /: {}, r"takes \(info\); pass"),
