@@ -53,6 +53,9 @@ def resume(
     `workers` are settings that change no number, from now on: collector, n_proc, step_timeout,
     worker_restarts, on_env_error.
     """
+    for name in workers:
+        if name not in CHANGEABLE:
+            raise ConfigError(f"resume cannot change {name!r}; `surefoot fork` can")
     run = Run.open(path, env, metrics)
     with run.lock():
         found = _found(run, checkpoint, allow_inexact)
@@ -79,9 +82,6 @@ def resume(
 def _with_workers(config: Config, make: Factory, settings: Mapping[str, Any]) -> Config:
     """Settle anew who steps the environments, if that is asked for."""
     given = {name: value for name, value in settings.items() if value is not None}
-    for name in given:
-        if name not in CHANGEABLE:
-            raise ConfigError(f"resume cannot change {name!r}; `surefoot fork` can")
     if not given:
         return config
     before = dict(config)

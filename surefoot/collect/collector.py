@@ -56,9 +56,7 @@ class StageCollector:
             begun=self._begun.copy(),
             record=record,
         )
-        # As silent as torch: an update says which number is not finite, and what to do.
-        with np.errstate(over="ignore", invalid="ignore"):
-            play(self._stage, self._inference, self._minimum, scene, self._horizon)
+        play(self._stage, self._inference, self._minimum, scene, self._horizon)
         self._obs, self._memory, self._begun = scene.seen, scene.memory, scene.begun
         self._iteration += 1
         rollout = record.rollout(self._tally)

@@ -43,6 +43,8 @@ class LeanActor:
     def memory(self, rows: int) -> Tree:
         return self._torch.memory(rows)
 
+    # As silent as torch: the update says which number is not finite, and what to do.
+    @np.errstate(over="ignore", invalid="ignore")
     def act(self, obs: Tree, mask: Tree | None, memory: Tree, noise: Tree) -> tuple[Tree, Tree]:
         parts = zip(self._features, self._scales, tree.leaves(obs), strict=True)
         features = [feature(scale(leaf)) for feature, scale, leaf in parts]

@@ -393,7 +393,7 @@ def test_a_worker_loads_no_torch_and_its_start_leaves_no_descriptor_behind() -> 
     before = descriptors()
     for _ in range(3):
         play(Marked, rollouts=1)
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_a_parent_that_was_stopped_does_not_take_its_workers_for_hung() -> None:
