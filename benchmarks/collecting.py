@@ -7,6 +7,8 @@ Everything in one part runs interleaved, in repeats; figures are medians.
 
 from __future__ import annotations
 
+import argparse
+import mmap
 import multiprocessing
 import os
 import select
@@ -146,6 +148,64 @@ def two_bare(env: str, count: int) -> Callable[[], float]:
     return play
 
 
+def plain(env: str) -> Callable[[], float]:
+    """The least that could do it: forked workers, shared memory, pipes, two groups in lockstep, our
+    actor in the parent; nothing is recorded, checked or watched."""
+    config = Config(envs=ROWS, collector="local")
+    local = build_collector(config, factory(env), "fresh")
+    actor = build_learner(config, local.spec).actor()
+    obs, action = (_shared(leaf) for leaf in (local._obs, local.spec.empty_actions(ROWS)))
+    groups = [slice(0, ROWS // 2), slice(ROWS // 2, ROWS)]
+    pipes = []
+    for worker in range(2):
+        (go, ours), (theirs, done) = os.pipe(), os.pipe()
+        if os.fork() == 0:
+            os.close(ours)
+            _plain_worker(
+                env, [range(ROWS)[group][worker::2] for group in groups], obs, action, go, done
+            )
+        pipes.append((ours, theirs))
+    for _, theirs in pipes:
+        os.read(theirs, 1)
+
+    def play() -> float:
+        begun = time.perf_counter()
+        noise = actor.noise(np.random.default_rng(0), HORIZON, ROWS)
+        for t in range(HORIZON + 1):
+            for number, group in enumerate(groups):
+                for _, theirs in pipes if t else []:
+                    os.read(theirs, 1)
+                if t < HORIZON:
+                    chosen, _ = actor.act(obs[group], None, {}, noise[t, group])
+                    action[group] = local.spec.to_env(chosen)
+                    for ours, _ in pipes:
+                        os.write(ours, bytes([number]))
+        return ROWS * HORIZON / (time.perf_counter() - begun)
+
+    return play
+
+
+def _plain_worker(env: str, groups: list[range], obs: Any, action: Any, go: int, done: int) -> None:
+    envs = {row: gymnasium.make(env, disable_env_checker=True) for group in groups for row in group}
+    for row, each in envs.items():
+        obs[row] = each.reset(seed=row)[0]
+    os.write(done, b"r")
+    seed = 1000 * (1 + groups[0][0])
+    while order := os.read(go, 1):
+        for row in groups[order[0]]:
+            seen, _, terminated, truncated, _ = envs[row].step(action[row])
+            if terminated or truncated:
+                seed += 1
+                seen, _ = envs[row].reset(seed=seed)
+            obs[row] = seen
+        os.write(done, order)
+    os._exit(0)
+
+
+def _shared(like: Any) -> Any:
+    return np.frombuffer(mmap.mmap(-1, like.nbytes), like.dtype).reshape(like.shape)
+
+
 def compare(players: dict[str, Callable[[], float]], against: str) -> None:
     speeds: dict[str, list[float]] = {name: [] for name in players}
     for _ in range(REPEATS + 1):
@@ -161,7 +221,7 @@ def compare(players: dict[str, Callable[[], float]], against: str) -> None:
 def speed() -> None:
     print(f"{ENV}, {ROWS} environments, collecting only, medians of {REPEATS}")
     players = {"bare": two_bare(ENV, ROWS // 2), "bare, one environment each": two_bare(ENV, 1)}
-    players |= {"local": collecting(ENV, None)}
+    players |= {"plain pipes": plain(ENV), "local": collecting(ENV, None)}
     players |= {f"{n} workers": collecting(ENV, n) for n in (1, 2, 4)}
     players |= {"SB3 SubprocVecEnv": vectors(ENV, "sb3"), "AsyncVectorEnv": vectors(ENV, "async")}
     compare(players, "bare")
@@ -308,6 +368,9 @@ PARTS = {part.__name__: part for part in (speed, uneven, latency, start, recover
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for name in sys.argv[1:] or PARTS:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="|".join(PARTS))
+    for name in parser.parse_args().parts or PARTS:
         print(f"{name}:", flush=True)
         PARTS[name]()
+    os._exit(0)  # some of what ran here cannot be closed in order

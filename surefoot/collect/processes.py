@@ -87,6 +87,8 @@ class ProcessStage:
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree:
         self._seeds, self._episode = seeds, episodes.astype(np.int64)
         self._broken[:] = 0
+        for lanes in (self._due, self._landed, self._lost):
+            lanes.clear()
         for index, worker in list(self._workers.items()):
             if not worker.lives:  # it was lost in playing an episode again
                 self._dismiss(index)
@@ -124,9 +126,9 @@ class ProcessStage:
         self._due.difference_update(lanes)
         rows = rows_of(lanes)
         info = self._info(rows) if flags & REPORTING else {}
-        return rows, self._notable(rows, lanes, info) if flags & NOTABLE else self._plain(
-            rows, info
-        )
+        if flags & NOTABLE:
+            return rows, self._notable(rows, lanes, info)
+        return rows, self._plain(rows, info)
 
     def broken(self) -> tuple[Array, Tree]:
         episodes = self._broken.copy()
