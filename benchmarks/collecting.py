@@ -229,11 +229,11 @@ def speed() -> None:
 
 def uneven() -> None:
     print(f"steps of 0.2 or 2 ms, {ROWS} environments, 2 workers, medians of {REPEATS}")
-    players = {"two groups": collecting(Uneven, 2)}
+    players = {"by default": collecting(Uneven, 2)}
     players |= {
         f"min_inference_size {m}": collecting(Uneven, 2, min_inference_size=m) for m in (1, 2, 4, 8)
     }
-    compare(players, "two groups")
+    compare(players, "by default")
 
 
 def latency() -> None:
