@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import cache, partial
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import surefoot
 from surefoot.collect import slab
@@ -70,7 +70,7 @@ class Member:
                 [*command, *map(str, fds)],
                 pass_fds=(*fds, *shared),
                 stdin=subprocess.DEVNULL,
-                stdout=_echo(os.getpid()),
+                stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=_environment(),
                 start_new_session=True,  # Ctrl-C and Ctrl-Z are for the parent
@@ -79,6 +79,7 @@ class Member:
             for descriptor in (their_go, their_done):
                 os.close(descriptor)
             theirs.close()
+        threading.Thread(target=_repeat, args=(self._process.stdout,), daemon=True).start()
 
     @property
     def pid(self) -> int:
@@ -229,20 +230,12 @@ def _starter(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "surefoot-starter")
 
 
-@cache
-def _echo(process: int) -> int:
-    """Make a pipe for what workers print: it comes out where this process prints, whole line by
-    whole line, and not across a panel."""
-    source, target = os.pipe()
-
-    def repeat() -> None:
-        with os.fdopen(source, errors="replace") as lines:
-            for line in lines:
-                with suppress(OSError, ValueError):  # nobody listens any more
-                    print(line, end="", flush=True)
-
-    threading.Thread(target=repeat, daemon=True).start()
-    return target
+def _repeat(said: IO[bytes]) -> None:
+    """Print what a worker prints where this process prints: whole lines, and not across a panel."""
+    with said:
+        for line in said:
+            with suppress(OSError, ValueError):  # nobody listens any more
+                print(line.decode(errors="replace"), end="", flush=True)
 
 
 def _environment() -> dict[str, str]:
