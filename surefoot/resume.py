@@ -84,10 +84,16 @@ def _with_workers(config: Config, make: Factory, settings: Mapping[str, Any]) ->
     given = {name: value for name, value in settings.items() if value is not None}
     if not given:
         return config
-    before = dict(config)
-    if given.get("collector") in ("local", "auto"):
-        before |= {name: Config.model_fields[name].default for name in FOR_WORKERS}
+    before = {**dict(config), **_left_behind(given)}
     return choose(build({"run": before, "argument": given}), make).config
+
+
+def _left_behind(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Give those settings about workers their defaults that these make pointless: all of them
+    without workers, their number where it is chosen anew or there are other environments."""
+    anew = settings.get("collector") == "auto" or "envs" in settings
+    names = FOR_WORKERS if settings.get("collector") == "local" else ("n_proc",) * anew
+    return {name: Config.model_fields[name].default for name in names}
 
 
 def fork(
@@ -108,8 +114,7 @@ def fork(
     given = {name: it for name, it in (("env", env), ("metrics", metrics)) if it is not None}
     names = {name: reference(it) for name, it in given.items()}
     inherited = parent.config.model_dump(mode="json")
-    if "collector" in settings or "envs" in settings:  # the parent's workers were for the parent's
-        inherited |= {setting: Config.model_fields[setting].default for setting in FOR_WORKERS}
+    inherited |= _left_behind(settings)
     config = build({"parent": {**inherited, **names}, "argument": settings})
     _require_same_networks(parent.config, config)
     if config.total_steps <= found.step:

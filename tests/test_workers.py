@@ -208,12 +208,13 @@ def test_an_environment_that_nobody_can_build_ends_the_run(tmp_path: Path) -> No
 
 
 def test_a_fork_may_leave_the_workers_of_its_parent(tmp_path: Path) -> None:
-    parent = surefoot.train("CartPole-v1", out=tmp_path / "parent", **SMALL)
+    parent = surefoot.train("CartPole-v1", out=tmp_path / "parent", step_timeout=9, **SMALL)
     for name, changed in {"here": {"collector": "local"}, "one": {"envs": 1}}.items():
         settings = {"total_steps": 800, "ppo": {"minibatch_size": 32}, **changed}
         fork = surefoot.fork(parent.path, out=tmp_path / name, **settings)
         assert fork.condition == "finished"
-        assert fork.config.n_proc == (None if name == "here" else 1)
+        kept = (fork.config.n_proc, fork.config.step_timeout)
+        assert kept == ((None, 60) if name == "here" else (1, 9))
 
 
 def test_a_replaced_worker_is_remembered_over_a_resume(tmp_path: Path) -> None:
@@ -257,3 +258,23 @@ def test_what_workers_print_comes_out_where_their_parent_prints(tmp_path: Path) 
     assert lines.count("out of an environment") == 2
     assert lines.count("err of an environment") == 2
     assert done.stderr == ""
+
+
+def test_a_run_that_will_not_repeat_itself_says_so_when_it_starts_and_when_it_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {**SMALL, "min_inference_size": 2, "max_hours": 1e-9}
+    surefoot.train("CartPole-v1", out=tmp_path / "run", **settings)
+    assert "this run will not repeat itself bit for bit" in capsys.readouterr().out
+    surefoot.resume(tmp_path / "run", max_hours=1)
+    assert "this run will not repeat itself bit for bit" in capsys.readouterr().out
+
+
+def test_a_training_on_the_command_line_can_be_watched(tmp_path: Path) -> None:
+    """This environment has no window to show, and that is said: so somebody looked for one."""
+    words = ["train", "tests.counter:Slow", "--total-steps", "1400", "--envs", "2", "--render"]
+    more = ["--collector", "local", "--restore", "replay", "--ppo.horizon", "32"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, *more, "--out", str(tmp_path / "run")])
+    assert ended.value.code == 0
+    assert "render-stopped" in {e["event"] for e in Run.open(tmp_path / "run").journal()}

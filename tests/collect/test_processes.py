@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surefoot.collect import slab
+from surefoot.collect import care, slab
 from surefoot.collect.build import build_collector
 from surefoot.collect.crew import Member
 from surefoot.collect.lanes import deal
@@ -431,3 +431,18 @@ def test_a_run_survives_that_workers_are_killed_again_and_again(
         thread.join()
     assert sum(rollout.steps for rollout in rollouts) == assert_own_sequences(rollouts)
     assert rollouts[-1].metrics["collect/workers_replaced"] > 3
+
+
+def test_who_achieves_nothing_again_and_again_is_replaced_after_longer_and_longer_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(care.time, "sleep", slept.append)
+    pauses = care.Pauses(2)
+    for _ in range(9):
+        pauses.take(0)
+    assert slept == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]  # none before the first
+    pauses.fruit(0)
+    pauses.take(0)
+    pauses.take(1)
+    assert len(slept) == 8
