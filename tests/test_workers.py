@@ -153,7 +153,8 @@ def test_a_signal_to_everybody_gives_one_message_and_no_traceback(
         process = subprocess.Popen(
             [*command, *options], stdout=file, stderr=file, start_new_session=True
         )
-    until(lambda: (tmp_path / "run" / "metrics.jsonl").exists() or process.poll() is not None)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    until(lambda: (metrics.exists() and metrics.stat().st_size) or process.poll() is not None)
     workers = workers_of(process.pid)
     os.killpg(process.pid, number)
     for worker in workers:
