@@ -30,14 +30,19 @@ from gymnasium.spaces import Box, Discrete
 from surefoot.collect.build import build_collector
 from surefoot.collect.care import Care
 from surefoot.collect.crew import SPIN, Member
+from surefoot.collect.pace import Cue, Padded
 from surefoot.collect.processes import ProcessStage
+from surefoot.collect.worker import die_with_parent
 from surefoot.config import Config, PPOConfig
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory
 from surefoot.learn.build import build_learner
+from surefoot.policy.actor import Sample
+from surefoot.policy.translate import LeanActor
 
 CARE = Care(step_timeout=60.0, restarts=100, restart_on_error=False)
 ENV, ROWS, HORIZON, REPEATS = "BipedalWalker-v3", 16, 512, 9
+TRIPS = 3_000
 
 
 class Idle(gymnasium.Env[Any, Any]):
@@ -68,7 +73,16 @@ class Uneven(Idle):
         return self.seen, 0.0, False, False, {}
 
 
-def collecting(env: Any, workers: int | None, **settings: Any) -> Callable[[], float]:
+class Heavy(LeanActor):
+    """One that cannot act in workers."""
+
+    def light(self) -> Any:
+        return None
+
+
+def collecting(
+    env: Any, workers: int | None, heavy: bool = False, **settings: Any
+) -> Callable[[], float]:
     """Make a collector; return what plays a rollout with it and gives its steps per second."""
     config = Config(
         envs=ROWS,
@@ -78,7 +92,8 @@ def collecting(env: Any, workers: int | None, **settings: Any) -> Callable[[], f
         **settings,
     )
     collector = build_collector(config, factory(env), "fresh")
-    actor = build_learner(config, collector.spec).actor()
+    learner = build_learner(config, collector.spec)
+    actor = Heavy(learner.policy, Sample()) if heavy else learner.actor()
 
     def play() -> float:
         begun = time.perf_counter()
@@ -123,15 +138,15 @@ def bare(env: str, count: int, steps: int, gate: Any, results: Any) -> None:
     with suppress(EOFError):
         while gate.recv():
             actions = random.standard_normal((steps, 4)).astype(np.float32).clip(-1, 1)
-            begun = time.perf_counter()
             for each, action in zip(cycle(made), actions, strict=False):
                 *_, terminated, truncated, _ = each.step(action)
                 if terminated or truncated:
                     each.reset(seed=int(random.integers(2**31)))
-            results.put(time.perf_counter() - begun)
+            results.put(True)
 
 
 def two_bare(env: str, count: int) -> Callable[[], float]:
+    """Two bare processes with half of the work each; both have to be done, as with workers."""
     context = multiprocessing.get_context("spawn")
     results, gates, steps = context.Queue(), [], ROWS * HORIZON // 2
     for _ in range(2):
@@ -141,9 +156,12 @@ def two_bare(env: str, count: int) -> Callable[[], float]:
         gates.append(ours)
 
     def play() -> float:
+        begun = time.perf_counter()
         for gate in gates:
             gate.send(True)
-        return sum(steps / results.get() for _ in gates)
+        for _ in gates:
+            results.get()
+        return ROWS * HORIZON / (time.perf_counter() - begun)
 
     return play
 
@@ -161,6 +179,7 @@ def plain(env: str) -> Callable[[], float]:
         (go, ours), (theirs, done) = os.pipe(), os.pipe()
         if os.fork() == 0:
             os.close(ours)
+            die_with_parent(os.getppid())
             _plain_worker(
                 env, [range(ROWS)[group][worker::2] for group in groups], obs, action, go, done
             )
@@ -223,6 +242,7 @@ def speed() -> None:
     players = {"bare": two_bare(ENV, ROWS // 2), "bare, one environment each": two_bare(ENV, 1)}
     players |= {"plain pipes": plain(ENV), "local": collecting(ENV, None)}
     players |= {f"{n} workers": collecting(ENV, n) for n in (1, 2, 4)}
+    players |= {"2 workers, the parent acts": collecting(ENV, 2, heavy=True)}
     players |= {"SB3 SubprocVecEnv": vectors(ENV, "sb3"), "AsyncVectorEnv": vectors(ENV, "async")}
     compare(players, "bare")
 
@@ -241,11 +261,10 @@ def latency() -> None:
     for name, make in {"pipe": _pipes, "eventfd": _eventfds, "semaphore": _semaphores}.items():
         print(f"  {name:<34}{_median(make()):8.1f} µs")
     for rows, spin in product((1, 4), (0.0, SPIN)):
-        stage = ProcessStage(factory(Idle), rows, 1, CARE, lanes=1, spin=spin)
-        stage.reset(EpisodeSeeds(0), np.zeros(rows, np.int64))
+        stage = stepped(Idle, rows, workers=1, horizon=TRIPS, spin=spin)
 
         def trip(stage: Any = stage, rows: int = rows) -> None:
-            stage.send(slice(0, rows), np.zeros(rows, np.int64))
+            stage.send(slice(0, rows))
             stage.receive(rows)
 
         name = f"stage, {rows} idle rows{', spinning' if spin else ''}"
@@ -253,11 +272,23 @@ def latency() -> None:
         stage.close()
 
 
-def _median(trip: Callable[[], None], count: int = 3000) -> float:
-    for _ in range(300):
+def stepped(env: Any, rows: int, workers: int, horizon: int, spin: float = 0.0) -> ProcessStage:
+    """Make a stage whose workers wait to be sent, with actions of 0."""
+    inference = Padded(rows)
+    stage = ProcessStage(
+        factory(env), rows, workers, horizon, inference, CARE, spin=spin, delegate=False
+    )
+    obs = stage.reset(EpisodeSeeds(0), np.zeros(rows, np.int64))
+    learner = build_learner(Config(), stage.spec)
+    stage.begin(learner.actor(), Cue(0, 0, {}, np.ones(rows, bool)), obs)
+    return stage
+
+
+def _median(trip: Callable[[], None]) -> float:
+    for _ in range(TRIPS // 10):
         trip()
     spans = []
-    for _ in range(count):
+    for _ in range(TRIPS - TRIPS // 10):
         begun = time.perf_counter()
         trip()
         spans.append(time.perf_counter() - begun)
@@ -347,16 +378,14 @@ def memory(pid: int) -> tuple[float, float]:
 
 def recovery() -> None:
     """Kill a worker again and again; time until its rows have made a step again."""
-    stage = ProcessStage(factory(ENV), ROWS, 2, CARE)
-    stage.reset(EpisodeSeeds(0), np.zeros(ROWS, np.int64))
-    action = np.zeros((ROWS, 4), np.float32)
+    stage = stepped(ENV, ROWS, workers=2, horizon=HORIZON)
     everyone = slice(0, ROWS)
     spans = []
     for attempt in range(20):
         os.kill(stage._workers[attempt % 2].pid, signal.SIGKILL)
         begun = time.perf_counter()
         for _ in range(2):
-            stage.send(everyone, action)
+            stage.send(everyone)
             stage.receive(ROWS)
         spans.append(time.perf_counter() - begun)
     stage.close()

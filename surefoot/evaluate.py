@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from surefoot.collect.record import Facts, Tally
+from surefoot.collect.facts import Facts, Tally
 from surefoot.core import seeding, tree
 from surefoot.core.errors import RunError
 from surefoot.core.metrics import Averages, Metrics, mean, prefixed, present

@@ -60,6 +60,10 @@ def _processes(
         make,
         rows=config.envs,
         workers=workers,
+        horizon=config.ppo.horizon,
+        inference=inference,
+        minimum=minimum,
+        delegate=config.min_inference_size is None,
         care=Care(config.step_timeout, config.worker_restarts, config.on_env_error == "restart"),
         lanes=lanes,
         spin=SPIN if spare else 0.0,
@@ -67,9 +71,7 @@ def _processes(
         tell=tell,
     )
     try:
-        restoration = _restoration(kind, stage)
-        horizon, seed = config.ppo.horizon, config.seed
-        return StageCollector(stage, inference, horizon, seed, restoration, minimum)
+        return StageCollector(stage, config.seed, _restoration(kind, stage))
     except BaseException:
         stage.close()
         raise

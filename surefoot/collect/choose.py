@@ -32,8 +32,9 @@ SHORT_RUN = 2_000
 """Steps of a run that takes under a minute, unless a step takes longer than 30 ms."""
 TIMED_STEPS, TIMED_SECONDS = 200, 0.5
 """An environment is timed for so many steps, or so long."""
-ROUND_TRIP = 250e-6
-"""Seconds that sending all rows into a step and hearing from them costs with workers."""
+TURN = 100e-6
+"""Seconds that asking the actor and recording takes for each step of all rows, for everybody who
+does it."""
 WORTH_SHARE, WORTH_SECONDS = 0.15, 5.0
 """Workers are worth their start and memory if they save such a share, and so many seconds."""
 
@@ -111,8 +112,8 @@ def _pick(config: Config, make: Factory) -> Chosen:
 
 def worthwhile(seconds: float, envs: int, total_steps: int, workers: int) -> bool:
     """Say whether so many workers save enough, where a step takes so many seconds."""
-    alone = envs * seconds
-    together = alone / workers + ROUND_TRIP
+    alone = envs * seconds + TURN
+    together = envs * seconds / workers + TURN
     saved = (alone - together) * total_steps / envs
     return together <= (1 - WORTH_SHARE) * alone and saved >= WORTH_SECONDS
 

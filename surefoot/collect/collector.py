@@ -3,37 +3,56 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from surefoot.collect.pace import Inference, Scene, Stage, play
-from surefoot.collect.record import Record, Tally
+from surefoot.collect.facts import Tally
+from surefoot.collect.pace import Cue
+from surefoot.collect.record import Record
 from surefoot.collect.restoration import Restoration
-from surefoot.core import seeding, tree
+from surefoot.core import tree
 from surefoot.core.metrics import Metrics
 from surefoot.core.protocols import Actor
 from surefoot.core.rollout import Rollout
-from surefoot.core.seeding import EpisodeSeeds, Purpose
+from surefoot.core.seeding import EpisodeSeeds
+from surefoot.core.spec import Spec
 from surefoot.core.state import State
 from surefoot.core.tree import Array, Tree
 
 
-class StageCollector:
-    """Plays `horizon` steps of every row per rollout; asks the actor once `minimum` rows wait."""
+class Stage(Protocol):
+    """Where rows are played. What methods return may be overwritten by the next call."""
 
-    def __init__(
-        self,
-        stage: Stage,
-        inference: Inference,
-        horizon: int,
-        seed: int,
-        restoration: Restoration,
-        minimum: int = 1,
-    ) -> None:
+    spec: Spec
+    replaced: int
+    """How many of those who play had to be replaced, in the whole run."""
+
+    def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree:
+        """As a vector environment does."""
+
+    def restart(self, rows: Array) -> Tree:
+        """As a vector environment does; what it returns counts for these rows."""
+
+    def begin(self, actor: Actor, cue: Cue, obs: Tree) -> None:
+        """Begin a rollout in which rows see this [N, …] at first."""
+
+    def finish(self) -> tuple[Record, Tree]:
+        """Play it to its end; return its record, and what rows remember [N, …]."""
+
+    def broken(self) -> tuple[Array, Tree]:
+        """Say how many episodes each row [N] has lost since this was asked last, other than in a
+        rollout; return what such rows see [N, …]."""
+
+    def close(self) -> None: ...
+
+
+class StageCollector:
+    """Has rollouts played on a stage, one after another."""
+
+    def __init__(self, stage: Stage, seed: int, restoration: Restoration) -> None:
         self.spec = stage.spec
-        self._stage, self._inference, self._minimum = stage, inference, minimum
-        self._horizon, self._seed, self._restoration = horizon, seed, restoration
+        self._stage, self._seed, self._restoration = stage, seed, restoration
         self._iteration = 0
         self._memory: Tree | None = None
         self._begun = np.ones(self.spec.rows, bool)
@@ -42,22 +61,12 @@ class StageCollector:
 
     def collect(self, actor: Actor) -> Rollout:
         self._settle()
-        random = seeding.generator(self._seed, Purpose.ACTION, self._iteration)
-        noise = actor.noise(random, self._horizon, self.spec.rows)
         memory = actor.memory(self.spec.rows) if self._memory is None else self._memory
-        memory = tree.map(np.copy, memory)  # what `state` returned stays as it was
-        record = Record(self.spec, self._horizon, self._obs)
-        scene = Scene(
-            actor=actor,
-            noise=noise,
-            seen=tree.map(np.copy, self._obs),
-            memory=memory,
-            luck=tree.map(np.copy, tree.index(noise, 0)),
-            begun=self._begun.copy(),
-            record=record,
-        )
-        play(self._stage, self._inference, self._minimum, scene, self._horizon)
-        self._obs, self._memory, self._begun = scene.seen, scene.memory, scene.begun
+        cue = Cue(self._seed, self._iteration, memory, self._begun)
+        self._stage.begin(actor, cue, self._obs)
+        record, self._memory = self._stage.finish()
+        self._obs = tree.map(lambda leaf: leaf[-1].copy(), record.obs)
+        self._begun = record.facts.breaks((-1, slice(None)))
         self._iteration += 1
         rollout = record.rollout(self._tally)
         self._restoration.note(rollout)
@@ -68,8 +77,7 @@ class StageCollector:
         self._settle()
         rows = self._restoration.unsaveable()
         if rows.any():
-            self._obs = tree.map(np.copy, self._stage.restart(rows))
-            self._skip(rows.astype(np.int64))
+            self._skip(rows.astype(np.int64), self._stage.restart(rows))
             self._settle()
 
     @property
@@ -117,15 +125,17 @@ class StageCollector:
         """Take note of rows that had to begin a new episode on their own; say if there were."""
         episodes, obs = self._stage.broken()
         if episodes.any():
-            self._obs = tree.map(np.copy, obs)
-            self._skip(episodes)
+            self._skip(episodes, obs)
         return bool(episodes.any())
 
-    def _skip(self, episodes: Array) -> None:
-        """Go on after so many episodes of each row."""
+    def _skip(self, episodes: Array, obs: Tree) -> None:
+        """Go on after so many episodes of each row, where it sees this."""
+        rows = episodes > 0
         self._tally.skip(episodes)
-        self._begun = self._begun | (episodes > 0)
-        self._restoration.cut(episodes > 0, self._obs)
+        self._begun = self._begun | rows
+        self._obs = tree.map(np.copy, self._obs)  # what was handed out stays as it was
+        tree.write(self._obs, rows, tree.index(obs, rows))
+        self._restoration.cut(rows, self._obs)
 
     def _supervision(self) -> Metrics:
         replaced = self._stage.replaced

@@ -10,7 +10,6 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
@@ -108,20 +107,18 @@ class Member:
         poll.register(self.done, select.POLLIN)
         before = time.monotonic()
         while True:
-            if poll.poll(1000 * SLICE):
-                for flags, _ in self.hear():
-                    if flags == ANSWER:
-                        return self.listen()
+            if poll.poll(1000 * SLICE) and ANSWER in self.hear():
+                return self.listen()
             now = time.monotonic()
             self.watch(now - before, patience)
             before = now
 
-    def hear(self) -> Iterator[tuple[int, int]]:
-        """Read what it says is done: pairs of flags and a lane."""
-        said = os.read(self.done, 4096)  # pairs are written whole
+    def hear(self) -> bytes:
+        """Read what it says is done: lanes, or ANSWER."""
+        said = os.read(self.done, 4096)
         if not said:
             raise self._gone()
-        return zip(said[::2], said[1::2], strict=True)
+        return said
 
     def listen(self) -> Any:
         """Receive an answer; raise the error that it is, if it is one."""

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from surefoot.collect.record import Rows
+from surefoot.collect.facts import Rows
 
 MOST = 254
 """Lanes of one worker: what a byte can tell apart, two orders excepted."""

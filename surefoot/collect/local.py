@@ -5,23 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from surefoot.collect.collector import StageCollector
-from surefoot.collect.pace import Padded
-from surefoot.collect.record import Rows
+from surefoot.collect.pace import Cue, Ensemble, Inference, Padded, Scene, play
+from surefoot.collect.record import Record
 from surefoot.collect.restoration import Fresh, Restoration
-from surefoot.core.protocols import Step, VectorEnv
+from surefoot.core.protocols import Actor, VectorEnv
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.tree import Array, Tree
 
 
 class LocalStage:
-    """All rows at once; sending is stepping."""
+    """All rows at once."""
 
-    def __init__(self, env: VectorEnv) -> None:
+    def __init__(self, env: VectorEnv, inference: Inference, horizon: int) -> None:
         self.spec = env.spec
         self.replaced = 0
-        self._env = env
+        self._env, self._inference, self._horizon = env, inference, horizon
         self._none = np.zeros(env.spec.rows, np.int64)
-        self._step: Step | None = None
 
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree:
         return self._env.reset(seeds, episodes)
@@ -29,12 +28,15 @@ class LocalStage:
     def restart(self, rows: Array) -> Tree:
         return self._env.restart(rows)
 
-    def send(self, rows: Rows, action: Tree) -> None:
-        self._step = self._env.step(action)
+    def begin(self, actor: Actor, cue: Cue, obs: Tree) -> None:
+        self._actor, self._cue, self._record = actor, cue, Record.private(self.spec, self._horizon)
+        self._record.begin(obs)
 
-    def receive(self, count: int) -> tuple[Rows, Step]:
-        assert self._step is not None
-        return slice(0, self.spec.rows), self._step
+    def finish(self) -> tuple[Record, Tree]:
+        every = slice(0, self.spec.rows)
+        scene = Scene.of(self._actor, self._cue, self._record)
+        play(Ensemble({0: (every, self._env)}, self._record), self._inference, 1, scene, [every])
+        return self._record, scene.memory
 
     def broken(self) -> tuple[Array, Tree]:
         return self._none, {}
@@ -51,5 +53,5 @@ def local_collector(
     restoration: Restoration | None = None,
 ) -> StageCollector:
     """Make a collector that steps `env` here, asking the actor for `width` rows at once."""
-    inference = Padded(width or env.spec.rows)
-    return StageCollector(LocalStage(env), inference, horizon, seed, restoration or Fresh(env.spec))
+    stage = LocalStage(env, Padded(width or env.spec.rows), horizon)
+    return StageCollector(stage, seed, restoration or Fresh(env.spec))

@@ -3,43 +3,63 @@ theirs. Rows are stepped in lanes, some rows together, and each lane goes at its
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from surefoot.collect.record import Record, Rows, Time
-from surefoot.core import tree
-from surefoot.core.protocols import Actor, Step
-from surefoot.core.seeding import EpisodeSeeds
-from surefoot.core.spec import Spec
+from surefoot.collect.facts import Rows, Time
+from surefoot.collect.record import Record
+from surefoot.core import seeding, tree
+from surefoot.core.protocols import Acting, VectorEnv
+from surefoot.core.seeding import Purpose
 from surefoot.core.tree import Array, Tree
 
 
-class Stage(Protocol):
-    """Where rows are played: like a vector environment, but some rows can be sent into a step while
-    others are in one. What methods return may be overwritten by the next call."""
+class Players(Protocol):
+    """Those who step rows: they find actions in a record, and leave there what came of them."""
 
-    spec: Spec
-    replaced: int
-    """How many of those who play had to be replaced, in the whole run."""
+    def send(self, rows: Rows) -> None:
+        """Let whole lanes take their next step."""
 
-    def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree: ...
+    def receive(self, count: int) -> Rows:
+        """Wait until this many of the rows that were sent are done; return all that are."""
 
-    def restart(self, rows: Array) -> Tree: ...
 
-    def send(self, rows: Rows, action: Tree) -> None:
-        """Let whole lanes take a step."""
+class Ensemble:
+    """Players in this process: lanes of rows, each with its environments, stepped in turn."""
 
-    def receive(self, count: int) -> tuple[Rows, Step]:
-        """Wait until this many of the rows that were sent are done; return all that are, and what
-        their step gave."""
+    def __init__(self, lanes: Mapping[int, tuple[slice, VectorEnv]], record: Record) -> None:
+        """`lanes` go by their first row."""
+        self._lanes, self._record = lanes, record
+        self._sent: deque[int] = deque()
 
-    def broken(self) -> tuple[Array, Tree]:
-        """Say how many episodes each row [N] has lost since this was asked last, other than in a
-        step; return what all rows see."""
+    def send(self, rows: Rows) -> None:
+        assert isinstance(rows, slice)  # lanes wait for nobody, so they come one by one
+        self._sent.append(rows.start)
 
-    def close(self) -> None: ...
+    def receive(self, count: int) -> Rows:
+        return self.step(self._sent.popleft())
+
+    def step(self, first: int) -> slice:
+        """Let the lane with this first row take its next step; return its rows."""
+        rows, env = self._lanes[first]
+        action = tree.index(self._record.action, (int(self._record.made[first]), rows))
+        self._record.add(rows, env.step(action))
+        return rows
+
+
+class Cue(NamedTuple):
+    """What it takes to play a rollout, besides an actor."""
+
+    seed: int
+    iteration: int
+    memory: Tree
+    """What rows remember [N, …] before it."""
+    begun: Array
+    """Which rows [N] begin an episode with it."""
 
 
 @dataclass
@@ -47,7 +67,7 @@ class Scene:
     """What a rollout is played with: the actor, its noise [T, N, …], what rows see and remember
     [N, …], and which of them [N] have just begun an episode."""
 
-    actor: Actor
+    actor: Acting
     noise: Tree
     seen: Tree
     memory: Tree
@@ -55,16 +75,35 @@ class Scene:
     """What of the noise [N, …] each row's next action is chosen with."""
     begun: Array
     record: Record
+    remembers: bool
+    """Whether there is anything to remember."""
 
-    def take(self, t: Time, rows: Rows, step: Step) -> None:
-        """Record what a step gave."""
-        self.record.add(t, rows, step)
-        tree.write(self.seen, rows, step.obs)
-        self.begun[rows] = (step.ended | (step.lost > 0)) if step.notable else False
+    @classmethod
+    def of(cls, actor: Acting, cue: Cue, record: Record) -> Scene:
+        """Set the scene for what is left to play of a rollout."""
+        rows, made = np.arange(len(record.made)), record.made
+        random = seeding.generator(cue.seed, Purpose.ACTION, cue.iteration)
+        noise = actor.noise(random, record.horizon, len(rows))
+        return cls(
+            actor=actor,
+            noise=noise,
+            seen=tree.index(record.obs, (made, rows)),
+            memory=tree.map(np.copy, cue.memory),  # what was handed out stays as it was
+            luck=tree.map(np.copy, tree.index(noise, 0)),
+            begun=np.where(made > 0, record.facts.breaks((made - 1, rows)), cue.begun),
+            record=record,
+            remembers=bool(tree.leaves(cue.memory)),
+        )
+
+    def look(self, t: Time, rows: Rows) -> None:
+        """See where rows are that have made so many steps."""
+        tree.write(self.seen, rows, tree.index(self.record.obs, (t, rows)))
+        if self.remembers:
+            self.begun[rows] = self.record.facts.breaks((t - 1, rows))
 
     def forget(self, blank: Tree, rows: Rows) -> None:
         """Let those of these rows forget that have begun an episode."""
-        if tree.leaves(self.memory) and self.begun[rows].any():
+        if self.remembers and self.begun[rows].any():
             fresh = np.arange(len(self.begun))[rows][self.begun[rows]]
             tree.write(self.memory, fresh, tree.index(blank, fresh))
 
@@ -76,65 +115,52 @@ class Inference(Protocol):
         """Choose the actions of these rows; let them remember."""
 
 
-def play(stage: Stage, inference: Inference, minimum: int, scene: Scene, horizon: int) -> None:
-    """Fill the scene's record; the actor is asked as soon as `minimum` rows wait for it."""
-    count = len(scene.begun)
-    blank = scene.actor.memory(count)
-    clock = Clock(count)
-    _turn(stage, inference, scene, blank, 0, slice(0, count))
-    playing = count
+def play(
+    players: Players, inference: Inference, minimum: int, scene: Scene, parts: Sequence[slice]
+) -> None:
+    """Fill the scene's record; the actor is asked for the rows of each part, which are at the same
+    step, and from then on as soon as `minimum` rows wait for it."""
+    blank = scene.actor.memory(len(scene.begun))
+    playing = sum(rows.stop - rows.start for rows in parts)
+    for part in parts:
+        playing -= _turn(players, inference, scene, blank, *_time(scene.record, part))
     while playing:
-        done, step = stage.receive(min(minimum, playing))
-        t, rows = clock.read(done)
-        scene.take(t, rows, step)
-        if clock.advance(rows) < horizon:
-            _turn(stage, inference, scene, blank, t + 1, rows)
-        else:  # some of them are through
-            going = clock.before(horizon, rows)
-            playing -= clock.count(rows) - len(going)
-            if len(going):
-                _turn(stage, inference, scene, blank, *clock.read(going))
+        t, rows = _time(scene.record, players.receive(min(minimum, playing)))
+        scene.look(t, rows)
+        playing -= _turn(players, inference, scene, blank, t, rows)
+
+
+def _time(record: Record, rows: Rows) -> tuple[Time, Rows]:
+    """Say how many steps rows have made; those that are a range and at one step stay a range."""
+    times = record.made[rows]
+    if isinstance(rows, slice):
+        first, *others = times.tolist()
+        if others.count(first) == len(others):
+            return first, rows
+        rows = np.arange(rows.start, rows.stop)
+    return times.copy(), rows
 
 
 def _turn(
-    stage: Stage, inference: Inference, scene: Scene, blank: Tree, t: Time, rows: Rows
-) -> None:
-    """Choose actions for these rows and let them take a step."""
+    players: Players, inference: Inference, scene: Scene, blank: Tree, t: Time, rows: Rows
+) -> int:
+    """Choose actions for those of these rows that have a step to make, and let them take it; return
+    how many have none."""
+    through = 0
+    if isinstance(t, int):
+        if t == scene.record.horizon:
+            return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+    else:
+        going = t < scene.record.horizon
+        through = len(going) - int(np.count_nonzero(going))
+        if through == len(going):
+            return through
+        t, rows = t[going], np.arange(len(scene.begun))[rows][going]
     scene.forget(blank, rows)
     action = inference.act(scene, t, rows)
     tree.write(scene.record.action, (t, rows), action)
-    stage.send(rows, action)
-
-
-class Clock:
-    """Which step of the rollout every row is at."""
-
-    def __init__(self, rows: int) -> None:
-        self._times = [0] * rows
-
-    def read(self, rows: Rows) -> tuple[Time, Rows]:
-        """Say at which step these rows are; those that are a range at one step stay a range."""
-        if isinstance(rows, slice):
-            times = self._times[rows]
-            if times.count(times[0]) == len(times):
-                return times[0], rows
-            rows = np.arange(rows.start, rows.stop)
-        return np.array([self._times[row] for row in rows.tolist()]), rows
-
-    def advance(self, rows: Rows) -> int:
-        """Let these rows go on by a step; return how far the furthest is."""
-        numbers = range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
-        for row in numbers:
-            self._times[row] += 1
-        return max(self._times[row] for row in numbers)
-
-    def before(self, horizon: int, rows: Rows) -> Array:
-        """Pick those of these rows that have not made all their steps."""
-        numbers = np.arange(len(self._times))[rows]
-        return numbers[[self._times[row] < horizon for row in numbers.tolist()]]
-
-    def count(self, rows: Rows) -> int:
-        return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+    players.send(rows)
+    return through
 
 
 class Padded:

@@ -14,32 +14,31 @@ from typing import Any
 import numpy as np
 
 from surefoot.collect import slab
-from surefoot.collect.care import Budget, Care, Pauses
+from surefoot.collect.care import Care, Losses
 from surefoot.collect.crew import GRACE, SLICE, START_SECONDS, Lost, Member, give_up
+from surefoot.collect.facts import Rows
 from surefoot.collect.lanes import Lane, deal, rows_of
-from surefoot.collect.record import Rows
-from surefoot.collect.worker import ANSWER, NOTABLE, REPORTING, Task, await_news
+from surefoot.collect.pace import Cue, Inference, Scene, play
+from surefoot.collect.record import Record
+from surefoot.collect.reports import Gathered, Reports
+from surefoot.collect.worker import ANSWER, Task, await_news, shared_layout
 from surefoot.core import tree
 from surefoot.core.errors import ConfigError, EnvError
-from surefoot.core.protocols import Step
+from surefoot.core.protocols import Acting, Actor
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.spec import Spec
 from surefoot.core.state import State
 from surefoot.core.tree import Array, Tree
 from surefoot.envs.make import Factory, ship
 
-SHOWN_LINES = 12
-"""Lines of a lost worker's last words that a person sees at once; the journal has them all."""
-INCOMPARABLE = (
-    "from here on this run is not comparable bit for bit with one in which no worker was replaced"
-)
-
 
 class ProcessStage:
-    """The parent's side: sends actions, waits for steps, replaces workers that are lost.
+    """The parent's side: has rollouts played, waits for them, replaces workers that are lost.
 
-    When a worker is lost, the steps its rows were in are lost too, and the episodes with them; a
-    new worker begins their next episodes. Between steps it is the episodes alone.
+    With `delegate`, workers act by themselves if the actor has a light form. Else the actor is
+    asked here, as soon as `minimum` rows wait for it, and workers are sent step by step. When one
+    is lost, the steps its rows were in are lost too, and the episodes with them; a new worker
+    begins their next episodes. Between rollouts it is the episodes alone.
     """
 
     def __init__(
@@ -47,16 +46,21 @@ class ProcessStage:
         make: Factory,
         rows: int,
         workers: int,
+        horizon: int,
+        inference: Inference,
         care: Care,
-        lanes: int = 2,
+        minimum: int = 1,
+        lanes: int = 1,
         spin: float = 0.0,
+        delegate: bool = True,
         rebuild: bool = False,
         tell: Callable[[Mapping[str, Any]], None] = lambda entry: None,
     ) -> None:
         self.replaced = 0
         self._make, self._shipped, self._rebuild, self._spin = make, ship(make), rebuild, spin
-        self._care, self._tell = care, tell
-        self._budget, self._pauses = Budget(make.name, care.restarts), Pauses(workers)
+        self._horizon, self._inference, self._minimum = horizon, inference, minimum
+        self._delegate, self._care = delegate, care
+        self._losses = Losses(make.name, care.restarts, workers, tell)
         self._memory = slab.anonymous_file()
         self._poll = select.poll()
         self._workers: dict[int, Member] = {}
@@ -64,12 +68,16 @@ class ProcessStage:
         self._looked = time.monotonic()
         self._seeds = EpisodeSeeds(0)
         self._episode, self._broken = np.zeros((2, rows), np.int64)
+        """The number of each row's episode before this rollout, or now if none is played; and how
+        many of them were lost between rollouts since somebody asked."""
+        self._playing = False
+        self._order: tuple[Acting, Cue] | None = None
+        """What workers were told to play by themselves, while they do."""
         self._due: set[Lane] = set()
-        """Lanes that were sent and not received."""
-        self._landed: dict[Lane, int] = {}
-        """Those of them that are done, and what about them is out of the ordinary."""
-        self._lost: dict[Lane, int] = {}
-        """Those of them whose step nobody made, and how many episodes that cost."""
+        """Lanes that were sent and are not done."""
+        self._landed: set[Lane] = set()
+        """Those that are done and were not received."""
+        self._remembered: dict[int, Tree] = {}
         try:
             for index in range(workers):
                 self._engage(index)
@@ -87,7 +95,8 @@ class ProcessStage:
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree:
         self._seeds, self._episode = seeds, episodes.astype(np.int64)
         self._broken[:] = 0
-        for lanes in (self._due, self._landed, self._lost):
+        self._playing, self._order = False, None
+        for lanes in (self._due, self._landed):
             lanes.clear()
         for index, worker in list(self._workers.items()):
             if not worker.lives:  # it was lost in playing an episode again
@@ -98,17 +107,36 @@ class ProcessStage:
         for worker in self._workers.values():
             worker.tell("reset", seeds, self._episode)
         for index in self._workers:
-            self._answer(index, "while episodes began")
-        return self._slab["obs"]
+            self._see(index, self._answer(index, "while episodes began"))
+        return self._seen
 
     def restart(self, rows: Array) -> Tree:
         self._episode[rows] += 1
         # One that is lost in it need not be told again: a new one begins new episodes anyway.
-        self._ask_all("restart", rows, repeat=False)
-        return self._slab["obs"]
+        for index, seen in self._ask_all("restart", rows, repeat=False).items():
+            self._see(index, seen)
+        return self._seen
 
-    def send(self, rows: Rows, action: Tree) -> None:
-        tree.write(self._slab["action"], rows, action)
+    def begin(self, actor: Actor, cue: Cue, obs: Tree) -> None:
+        self._record.begin(obs)
+        self._playing, self._actor, self._cue = True, actor, cue
+        self._since[:] = 0
+        light = actor.light() if self._delegate else None
+        if light is not None:
+            self._order = (light, cue)
+            self._due.update(self._lanes)
+            for worker in self._workers.values():
+                worker.tell("play", *self._order)
+
+    def finish(self) -> tuple[Record, Tree]:
+        memory = self._by_themselves() if self._order else self._step_by_step()
+        self._episode += self._record.passed()
+        self._playing, self._order = False, None
+        for index in self._workers:
+            self._losses.fruit(index)
+        return self._record.copy(), memory
+
+    def send(self, rows: Rows) -> None:
         orders: dict[int, list[int]] = {}
         for lane in self._lanes_of(rows):
             orders.setdefault(lane.worker, []).append(lane.number)
@@ -116,24 +144,17 @@ class ProcessStage:
         for index, lanes in orders.items():
             self._workers[index].go(bytes(lanes))
 
-    def receive(self, count: int) -> tuple[Rows, Step]:
+    def receive(self, count: int) -> Rows:
         while sum(lane.size for lane in self._landed) < count:
             self._attend()
-        lanes, flags = sorted(self._landed, key=_first_row), 0
-        for lane in lanes:
-            flags |= self._landed[lane]
+        lanes = sorted(self._landed, key=_first_row)
         self._landed.clear()
-        self._due.difference_update(lanes)
-        rows = rows_of(lanes)
-        info = self._info(rows) if flags & REPORTING else {}
-        if flags & NOTABLE:
-            return rows, self._notable(rows, lanes, info)
-        return rows, self._plain(rows, info)
+        return rows_of(lanes)
 
     def broken(self) -> tuple[Array, Tree]:
         episodes = self._broken.copy()
         self._broken[:] = 0
-        return episodes, self._slab["obs"]
+        return episodes, self._seen
 
     def replay(self, row: int, action: Tree) -> tuple[Tree, Array]:
         index = self._lane_of[row].worker
@@ -143,7 +164,7 @@ class ProcessStage:
 
     def snapshot(self) -> State:
         merged: State = {}
-        for states in self._ask_all("snapshot"):
+        for states in self._ask_all("snapshot").values():
             for state in states:
                 merged |= state
         return merged
@@ -176,18 +197,22 @@ class ProcessStage:
         return replace(spec, rows=rows), native
 
     def _set_up(self, workers: int) -> None:
-        """Lay out the memory, and what a step is like in which nothing special happens."""
-        fields, rows = slab.layout(self.spec, workers), self.spec.rows
+        """Lay out the memory, and note whose is what."""
+        fields = shared_layout(self.spec, self._horizon, workers)
         slab.resize(self._memory, fields)
-        self._slab = slab.attach(fields, self._memory)
-        self._slab["metrics"][:] = self._slab["success"][:] = np.nan
-        self._slab["valid"][:] = True
-        self._names: list[list[str]] = [[] for _ in range(workers)]
+        shared = slab.attach(fields, self._memory)
+        self._of: list[list[Lane]] = [[] for _ in range(workers)]
+        for lane in self._lanes:
+            self._of[lane.worker].append(lane)
+        parts = [[lane.rows for lane in lanes] for lanes in self._of]
+        reports = [Reports(shared, index, rows) for index, rows in enumerate(parts)]
+        self._record = Record(shared, Gathered(reports))
         self._lane_of = [lane for lane in self._lanes for _ in range(lane.size)]
         self._numbered = {(lane.worker, lane.number): lane for lane in self._lanes}
-        self._no, self._yes = np.zeros(rows, bool), np.ones(rows, bool)
-        self._zero = np.zeros(rows, np.int64)
-        self._none, self._no_final = np.full(rows, np.nan), self.spec.empty_observations(0)
+        self._seen = self.spec.empty_observations(self.spec.rows)
+        """What rows saw when they last began an episode that nobody played into."""
+        self._since = np.zeros(self.spec.rows, np.int64)
+        """How many steps of this rollout each row had made when its worker began."""
 
     def _engage(self, index: int) -> Member:
         """Start a worker."""
@@ -198,12 +223,13 @@ class ProcessStage:
 
     def _begin(self, index: int) -> None:
         """Have a worker build its environments."""
-        lanes = [lane.rows for lane in self._lanes if lane.worker == index]
         task = Task(
             worker=index,
-            workers=len(self._names),
+            workers=len(self._of),
             spec=self.spec,
-            lanes=lanes,
+            lanes=[lane.rows for lane in self._of[index]],
+            horizon=self._horizon,
+            inference=self._inference,
             rebuild=self._rebuild,
             slab=self._memory,
             spin=self._spin,
@@ -217,16 +243,16 @@ class ProcessStage:
         except Lost as lost:
             give_up(self._make.name, when, lost)
 
-    def _ask_all(self, command: str, *arguments: Any, repeat: bool = True) -> list[Any]:
+    def _ask_all(self, command: str, *arguments: Any, repeat: bool = True) -> dict[int, Any]:
         """Give all workers a command; one that is lost is replaced, and told again if need be."""
         for worker in self._workers.values():
             worker.tell(command, *arguments)
-        answers = []
+        answers = {}
         for index in list(self._workers):
             while True:
                 try:
                     with self._faults_are_losses():
-                        answers.append(self._workers[index].answer())
+                        answers[index] = self._workers[index].answer()
                     break
                 except Lost as lost:
                     self._replace(index, lost)
@@ -234,6 +260,27 @@ class ProcessStage:
                     break
                 self._workers[index].tell(command, *arguments)
         return answers
+
+    def _see(self, index: int, seen: list[Tree]) -> None:
+        """Take note of what the lanes of a worker see."""
+        for lane, obs in zip(self._of[index], seen, strict=True):
+            tree.write(self._seen, lane.rows, obs)
+
+    def _by_themselves(self) -> Tree:
+        """Wait until workers have played; return what rows remember."""
+        while self._due:
+            self._attend()
+        memory = tree.map(np.copy, self._cue.memory)
+        for index, remembered in self._remembered.items():
+            for lane in self._of[index]:
+                tree.write(memory, lane.rows, tree.index(remembered, lane.rows))
+        return memory
+
+    def _step_by_step(self) -> Tree:
+        """Ask the actor here, and send workers; return what rows remember."""
+        scene = Scene.of(self._actor, self._cue, self._record)
+        play(self, self._inference, self._minimum, scene, [slice(0, self.spec.rows)])
+        return scene.memory
 
     def _lanes_of(self, rows: Rows) -> Iterable[Lane]:
         """List the lanes that these rows are."""
@@ -258,12 +305,15 @@ class ProcessStage:
     def _hear(self, index: int) -> None:
         """Note which lanes a worker is done with; it may also have given up."""
         worker = self._workers[index]
-        for flags, number in worker.hear():
-            if flags == ANSWER:
+        for said in worker.hear():
+            if said == ANSWER:
                 with self._faults_are_losses():
-                    worker.listen()
-            self._landed[self._numbered[index, number]] = flags
-            self._pauses.fruit(index)
+                    self._remembered[index] = worker.listen()
+                self._due.difference_update(self._of[index])
+            else:
+                lane = self._numbered[index, said]
+                self._due.discard(lane)
+                self._landed.add(lane)
 
     @contextmanager
     def _faults_are_losses(self) -> Iterator[None]:
@@ -277,7 +327,7 @@ class ProcessStage:
 
     def _look_after(self, seconds: float) -> None:
         """See whether those live and go on from whom a step is due."""
-        for index in {lane.worker for lane in self._due if lane not in self._landed}:
+        for index in {lane.worker for lane in self._due}:
             try:
                 self._workers[index].watch(seconds)
             except Lost as lost:
@@ -285,131 +335,50 @@ class ProcessStage:
 
     def _replace(self, index: int, lost: Lost) -> None:
         """Put a new worker in the place of one that is lost; its rows begin new episodes."""
-        mine = [lane for lane in self._lanes if lane.worker == index]
-        rows = np.concatenate([np.arange(self.spec.rows)[lane.rows] for lane in mine])
+        made = [int(self._record.made[lane.rows.start]) for lane in self._of[index]]
+        if made > [int(self._since[lane.rows.start]) for lane in self._of[index]]:
+            self._losses.fruit(index)
+        episode = self._episode + (self._record.passed() if self._playing else 0)
         tries = 0
         while True:
             tries += 1
-            self._report(index, lost)
             self._dismiss(index)
-            self._budget.spend(lost)
-            self._pauses.take(index)
-            self._episode[rows] += 1
+            self._losses.note(index, lost, self._workers[index].trail, first=self.replaced == 0)
             try:
                 with self._faults_are_losses():
                     worker = self._engage(index)
                     self._begin(index)
                     worker.answer(START_SECONDS)
-                    worker.tell("reset", self._seeds, self._episode)
-                    worker.answer()
+                    worker.tell("reset", self._seeds, episode + tries)
+                    self._see(index, worker.answer())
                 break
             except Lost as again:
                 lost = again
-        for lane in mine:
-            if lane in self._due:
-                self._lost[lane] = self._lost.get(lane, 0) + tries
-                self._landed[lane] = NOTABLE
-            else:
-                self._broken[lane.rows] += tries
+        for lane in self._of[index]:
+            self._cut(lane, tries)
+        if self._order:
+            worker.tell("play", *self._order)
         self.replaced += 1
 
+    def _cut(self, lane: Lane, episodes: int) -> None:
+        """Take note that so many episodes of a lane are lost, and the step they were in."""
+        if self._playing and self._record.made[lane.rows.start] < self._horizon:
+            self._record.lose(lane.rows, episodes, tree.index(self._seen, lane.rows))
+            self._since[lane.rows] = self._record.made[lane.rows]
+            if not self._order:
+                self._due.discard(lane)
+                self._landed.add(lane)
+        else:
+            self._broken[lane.rows] += episodes
+            self._episode[lane.rows] += episodes
+
     def _dismiss(self, index: int) -> None:
-        """Let go of a worker and of all that it left in the slab."""
+        """Let go of a worker."""
         worker = self._workers[index]
-        rows = np.flatnonzero([lane.worker == index for lane in self._lane_of])
         if worker.done in self._by_wire:
             self._poll.unregister(worker.done)
             del self._by_wire[worker.done]
         worker.end()
-        for name in ("reward", "terminated", "truncated", "metric_count"):
-            self._slab[name][rows] = 0
-        self._slab["valid"][rows] = True
-        self._slab["success"][rows] = self._slab["metrics"][:, rows] = np.nan
-        self._slab["metric_names"][index] = 0
-        self._names[index] = []
-
-    def _report(self, index: int, lost: Lost) -> None:
-        place, said = self._place(index), lost.said.strip().splitlines()
-        part = said[:SHOWN_LINES] if "most recent call first" in lost.said else said[-SHOWN_LINES:]
-        where = "" if self._make.name in lost.how else f": {place}"
-        message = [f"lost worker {index}, which {lost.how}{where}"]
-        message += [f"  {line}" for line in part]
-        message += [] if self.replaced else [INCOMPARABLE]
-        self._tell(
-            {
-                "event": "worker-lost",
-                "worker": index,
-                "how": lost.how,
-                "place": place,
-                "traceback": lost.said,
-                "message": "\n".join(message),
-            }
-        )
-
-    def _place(self, index: int) -> str:
-        """Say where a worker was last: environment, row, episode and step."""
-        _, row, episode, step = self._workers[index].trail.tolist()
-        where = f"row {row}, episode {episode}, step {step}" if step >= 0 else "while it was built"
-        return f"{self._make.name}, {where}"
-
-    def _plain(self, rows: Rows, info: dict[str, Array]) -> Step:
-        """Read a step in which nothing ended, and nothing went wrong."""
-        reward = self._slab["reward"][rows]
-        some = slice(0, len(reward))
-        no = self._no[some]
-        return Step(
-            obs=tree.index(self._slab["obs"], rows),
-            reward=reward,
-            terminated=no,
-            truncated=no,
-            valid=self._yes[some],
-            lost=self._zero[some],
-            final_obs=self._no_final,
-            success=self._none[some],
-            info=info,
-            notable=False,
-        )
-
-    def _notable(self, rows: Rows, lanes: list[Lane], info: dict[str, Array]) -> Step:
-        """Read a step whatever happened in it."""
-        shared, numbers = self._slab, np.arange(self.spec.rows)[rows]
-        terminated, truncated = shared["terminated"][rows], shared["truncated"][rows]
-        ended = numbers[terminated | truncated]
-        self._episode[ended] += 1
-        lost = np.concatenate([np.full(lane.size, self._lost.pop(lane, 0)) for lane in lanes])
-        return Step(
-            obs=tree.index(shared["obs"], rows),
-            reward=shared["reward"][rows],
-            terminated=terminated,
-            truncated=truncated,
-            valid=shared["valid"][rows] & (lost == 0),
-            lost=lost,
-            final_obs=tree.index(shared["final_obs"], ended),
-            success=shared["success"][rows],
-            info=info,
-            notable=True,
-        )
-
-    def _info(self, rows: Rows) -> dict[str, Array]:
-        """Read what environments reported; each worker has its own order of names."""
-        numbers, counts = np.arange(self.spec.rows)[rows], self._slab["metric_count"][rows]
-        owners = np.array([self._lane_of[row].worker for row in numbers.tolist()])
-        info: dict[str, Array] = {}
-        for index in dict.fromkeys(owners.tolist()):
-            mine = owners == index
-            names = self._names_of(index, int(counts[mine].max()))
-            for place, name in enumerate(names):
-                if name not in info:
-                    info[name] = np.full(len(owners), np.nan)
-                info[name][mine] = self._slab["metrics"][place, numbers[mine]]
-        return info
-
-    def _names_of(self, index: int, count: int) -> list[str]:
-        """Read the first so many names of a worker's metrics."""
-        names, written = self._names[index], self._slab["metric_names"][index]
-        while len(names) < count:
-            names.append(written[len(names)].tobytes().rstrip(b"\0").decode())
-        return names[:count]
 
 
 def _first_row(lane: Lane) -> int:

@@ -1,207 +1,175 @@
-"""A rollout in the making, and the episodes it is part of."""
+"""A rollout in the making."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Protocol
 
 import numpy as np
 
+from surefoot.collect.facts import Facts, Tally
+from surefoot.collect.slab import Field, blank
 from surefoot.core import tree
 from surefoot.core.metrics import Metrics
 from surefoot.core.protocols import Step
-from surefoot.core.rollout import Episode, Rollout
-from surefoot.core.spec import Spec
-from surefoot.core.state import State
+from surefoot.core.rollout import Rollout
+from surefoot.core.spec import Space, Spec
 from surefoot.core.tree import Array, Tree
 
-Rows: TypeAlias = slice | Array
-"""Some of the rows: a range, or those of these numbers."""
-Time: TypeAlias = int | Array
-"""Which step of a rollout: of all rows in question, or of each of them."""
+
+class Info(Protocol):
+    """What environments report about themselves in T steps of N rows, by name; NaN where a row has
+    nothing to say."""
+
+    def clear(self, rows: slice) -> None:
+        """Forget what these rows reported."""
+
+    def write(self, t: int, rows: slice, info: Mapping[str, Array]) -> None: ...
+
+    def read(self) -> dict[str, Array]:
+        """Return [T, N] each."""
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What happened to N rows in T steps, each [T, N]; as in Step."""
+class PrivateInfo:
+    """Kept in arrays of its own."""
 
-    reward: Array
-    terminated: Array
-    truncated: Array
-    valid: Array
-    lost: Array
-    success: Array
+    def __init__(self, horizon: int, rows: int) -> None:
+        self._shape = (horizon, rows)
+        self._values: dict[str, Array] = {}
 
-    @classmethod
-    def blank(cls, horizon: int, rows: int) -> Facts:
-        """Make facts of steps that count and in which nothing happened."""
-        shape = (horizon, rows)
-        terminated, truncated = np.zeros((2, *shape), bool)
-        valid, success = np.ones(shape, bool), np.full(shape, np.nan)
-        lost = np.zeros(shape, np.int64)
-        return cls(np.zeros(shape), terminated, truncated, valid, lost, success)
+    def clear(self, rows: slice) -> None:
+        for values in self._values.values():
+            values[:, rows] = np.nan
 
-    @classmethod
-    def of(cls, step: Step) -> Facts:
-        """Take down one step of all rows."""
-        facts = cls.blank(1, len(step.reward))
-        facts.write((0, slice(None)), step)
-        return facts
+    def write(self, t: int, rows: slice, info: Mapping[str, Array]) -> None:
+        for name, values in info.items():
+            if name not in self._values:
+                self._values[name] = np.full(self._shape, np.nan)
+            self._values[name][t, rows] = values
 
-    @classmethod
-    def joined(cls, parts: list[Facts]) -> Facts:
-        """Put what happened one after another into one."""
-        columns = zip(*(vars(part).values() for part in parts), strict=True)
-        return cls(*(np.concatenate(column) for column in columns))
-
-    def write(self, place: tuple[Time, Rows], step: Step) -> None:
-        """Take down a step of some rows that is out of the ordinary."""
-        self.reward[place] = step.reward
-        self.terminated[place], self.truncated[place] = step.terminated, step.truncated
-        self.valid[place], self.lost[place] = step.valid, step.lost
-        self.success[place] = step.success
-
-
-class Tally:
-    """Where each row is in its episode: its number, steps so far, rewards so far."""
-
-    def __init__(self, rows: int) -> None:
-        self.number = np.zeros(rows, np.int64)
-        self.length = np.zeros(rows, np.int64)
-        self.total = np.zeros(rows)
-
-    @classmethod
-    def of(cls, rows: int, state: State) -> Tally:
-        """Make the tally whose state this is."""
-        tally = cls(rows)
-        for name, counts in vars(tally).items():
-            counts[:] = state[name]
-        return tally
-
-    def state(self) -> State:
-        return {name: counts.copy() for name, counts in vars(self).items()}
-
-    def skip(self, episodes: Array) -> None:
-        """Leave out so many episodes of each row [N]; what was cut is no Episode."""
-        self.number += episodes
-        self.length[episodes > 0] = 0
-        self.total[episodes > 0] = 0.0
-
-    def add(self, facts: Facts) -> tuple[Array, list[Episode]]:
-        """Count steps; return how many steps of its episode were before each [T, N], and the
-        episodes that were completed, in the order of (t, row).
-
-        What was played of an episode that is lost is taken back: it becomes invalid.
-        """
-        ended, valid = facts.terminated | facts.truncated, facts.valid
-        breaks = ended | (facts.lost > 0)
-        passed = ended + facts.lost
-        begun = _begun(breaks)
-        for t, row in np.argwhere(facts.lost).tolist():
-            valid[begun[t, row] : t + 1, row] = False
-        counted = np.zeros((len(valid) + 1, valid.shape[1]), np.int64)
-        np.cumsum(valid, axis=0, out=counted[1:])
-        carried = np.cumsum(breaks, axis=0) == breaks  # of an episode that began before all this
-        before = counted[:-1] - np.take_along_axis(counted, begun, 0) + self.length * carried
-        reward = np.where(valid, facts.reward, 0.0)
-        number = self.number + np.cumsum(passed, axis=0) - passed
-        episodes = [
-            Episode(
-                row=row,
-                number=int(number[t, row]),
-                total=float(self._total(reward, begun, carried, t, row)),
-                length=int(before[t, row]) + int(valid[t, row]),
-                terminated=bool(facts.terminated[t, row]),
-                success=None if np.isnan(facts.success[t, row]) else float(facts.success[t, row]),
-            )
-            for t, row in np.argwhere(ended).tolist()
-        ]
-        self._go_on(breaks, begun, before + valid, carried, reward)
-        self.number += passed.sum(0)
-        return before.astype(np.int32), episodes
-
-    def _total(self, reward: Array, begun: Array, carried: Array, t: int, row: int) -> float:
-        """Sum up an episode's rewards to this step, those from before included."""
-        earlier = float(self.total[row]) if carried[t, row] else 0.0
-        return earlier + float(reward[begun[t, row] : t + 1, row].sum())
-
-    def _go_on(
-        self, breaks: Array, begun: Array, length: Array, carried: Array, reward: Array
-    ) -> None:
-        """Move to where rows are in their episodes after all this."""
-        last = len(breaks) - 1
-        for row in range(breaks.shape[1]):
-            over = bool(breaks[last, row])
-            total = 0.0 if over else self._total(reward, begun, carried, last, row)
-            self.total[row], self.length[row] = total, 0 if over else length[last, row]
-
-
-def _begun(breaks: Array) -> Array:
-    """Return for each step [T, N] at which step its episode began, or 0 if that was before."""
-    after = np.where(breaks, np.arange(1, len(breaks) + 1)[:, None], 0)
-    begun = np.zeros_like(after)
-    np.maximum.accumulate(after[:-1], axis=0, out=begun[1:])
-    return begun
+    def read(self) -> dict[str, Array]:
+        return self._values
 
 
 class Record:
-    """Arrays of T steps of N rows, filled step by step: all rows at once, or each at its pace."""
+    """T steps of N rows in the making, in arrays that are laid out as `layout` says: private, or
+    shared by those who play. Rows that are stepped together are a range; each goes at its pace."""
 
-    def __init__(self, spec: Spec, horizon: int, first_obs: Tree) -> None:
-        self._shape = (horizon, spec.rows)
-        self.obs = spec.empty_observations(horizon + 1, spec.rows)
-        tree.write(self.obs, 0, first_obs)
-        self.action = spec.empty_actions(*self._shape)
-        self.facts = Facts.blank(*self._shape)
-        self._finals = [spec.empty_observations(0)]
-        self._final_places = [np.zeros(0, np.int64)]
-        """Where in [T, N] those belong, flattened."""
-        self._info: dict[str, Array] = {}
+    def __init__(self, arrays: Mapping[str, Tree], info: Info) -> None:
+        self.obs, self.action, self._final_obs = (
+            arrays[name] for name in ("obs", "action", "final_obs")
+        )
+        self.facts = Facts(*(arrays[field.name] for field in fields(Facts)))
+        self.made: Array = arrays["made"]
+        """How many steps of each row [N] are there, whole."""
+        self.info = info
 
-    def add(self, t: Time, rows: Rows, step: Step) -> None:
-        """Record the t-th step of some rows."""
-        place = (t, rows)
+    @classmethod
+    def private(cls, spec: Spec, horizon: int) -> Record:
+        """Make a record in memory of its own."""
+        return cls(blank(layout(spec, horizon)), PrivateInfo(horizon, spec.rows))
+
+    @property
+    def horizon(self) -> int:
+        return len(self.facts.reward)
+
+    def begin(self, obs: Tree) -> None:
+        """Take down what rows see at first; they have made no step."""
+        tree.write(self.obs, 0, obs)
+        self.made[:] = 0
+
+    def add(self, rows: slice, step: Step) -> None:
+        """Record the next step of some rows."""
+        t = self._next(rows)
         tree.write(self.obs, (t + 1, rows), step.obs)
         if step.notable:
-            self.facts.write(place, step)
-            places = t * self._shape[1] + np.arange(self._shape[1])[rows]
-            self._final_places.append(places[step.ended])
-            self._finals.append(step.final_obs)
+            self.facts.write((t, rows), step)
+            ended = rows.start + np.flatnonzero(step.ended)
+            tree.write(self._final_obs, (t, ended), step.final_obs)
         else:
-            self.facts.reward[place] = step.reward
-        for name, values in step.info.items():
-            if name not in self._info:
-                self._info[name] = np.full(self._shape, np.nan)
-            self._info[name][place] = values
+            self.facts.reward[t, rows] = step.reward
+        if step.info:
+            self.info.write(t, rows, step.info)
+        self.made[rows] = t + 1
+
+    def lose(self, rows: slice, episodes: int, obs: Tree) -> None:
+        """Record that nobody made the next step of some rows, how many episodes of each that cost,
+        and what they see instead."""
+        t = self._next(rows)
+        self.facts.lose((t, rows), episodes)
+        tree.write(self.obs, (t + 1, rows), obs)
+        self.made[rows] = t + 1
+
+    def passed(self) -> Array:
+        """Count the episodes of each row [N] that are over, or lost."""
+        there = np.arange(self.horizon)[:, None] < self.made
+        over: Array = ((self.facts.ended + self.facts.lost) * there).sum(0)
+        return over
 
     def rollout(self, tally: Tally) -> Rollout:
         """Hand over everything; `tally` says where rows were before it, and moves on."""
-        episode_step, episodes = tally.add(self.facts)
-        places = np.concatenate(self._final_places)
-        order = np.argsort(places)  # ends stand in the order of (t, row), however they came in
-        final_index = np.full(self._shape, -1, np.int32)
-        final_index.reshape(-1)[places[order]] = np.arange(len(order))
+        facts = self.facts
+        episode_step, episodes = tally.add(facts)
+        final_index = np.full(facts.reward.shape, -1, np.int32)
+        final_index[facts.ended] = np.arange(np.count_nonzero(facts.ended))
         return Rollout(
             obs=self.obs,
             action=self.action,
             log_prob=None,
-            reward=self.facts.reward,
-            terminated=self.facts.terminated,
-            truncated=self.facts.truncated,
-            valid=self.facts.valid,
+            reward=facts.reward,
+            terminated=facts.terminated,
+            truncated=facts.truncated,
+            valid=facts.valid,
             episode_step=episode_step,
-            final_obs=tree.map(lambda *parts: np.concatenate(parts)[order], *self._finals),
+            final_obs=tree.index(self._final_obs, facts.ended),
             final_index=final_index,
             episodes=episodes,
             metrics=self._means(),
         )
 
+    def copy(self) -> Record:
+        """Copy what a rollout would share with those who play on."""
+        arrays = {name: getattr(self, name) for name in ("obs", "action", "made")}
+        copied = tree.map(np.copy, {**arrays, **vars(self.facts)})
+        # A rollout takes the few of these that count anyway.
+        return Record({**copied, "final_obs": self._final_obs}, self.info)
+
+    def _next(self, rows: slice) -> int:
+        """Say which step of these rows is next; before the first, wipe what was there."""
+        t = int(self.made[rows.start])
+        if t == 0:
+            self.facts.clear(rows)
+            self.info.clear(rows)
+        return t
+
     def _means(self) -> Metrics:
         """Average what environments reported over the steps that count."""
         means = {}
-        for name in sorted(self._info):
-            values = self._info[name][self.facts.valid]
+        for name, reported in sorted(self.info.read().items()):
+            values = reported[self.facts.valid]
             present = values[~np.isnan(values)]
             if present.size:
                 means[f"env/{name}"] = float(present.mean())
         return means
+
+
+def layout(spec: Spec, horizon: int) -> dict[str, Tree]:
+    """Lay out the arrays of a record."""
+    axes = (horizon, spec.rows)
+    facts = {"reward": "float64", "lost": "int64", "success": "float64"}
+    facts |= dict.fromkeys(("terminated", "truncated", "valid"), "bool")
+    return {
+        "obs": tree.map(lambda space: _field(space, horizon + 1, spec.rows), spec.observation),
+        "action": tree.map(
+            lambda leaf: Field(leaf.shape, str(leaf.dtype)), spec.empty_actions(*axes)
+        ),
+        # Few of its pages are ever touched.
+        "final_obs": tree.map(lambda space: _field(space, *axes), spec.observation),
+        "made": Field((spec.rows,), "int64"),
+        **{name: Field(axes, dtype) for name, dtype in facts.items()},
+    }
+
+
+def _field(space: Space, *axes: int) -> Field:
+    return Field((*axes, *space.shape), str(space.dtype))

@@ -16,13 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from surefoot.core import tree
-from surefoot.core.spec import Space, Spec
 from surefoot.core.tree import Array, Tree
 
 ALIGNMENT = 64
 """Arrays begin on cache lines of their own."""
-METRICS, NAME_BYTES = 256, 128
-"""How many different metrics of environments travel, and the room for the name of each."""
 
 
 class Field(NamedTuple):
@@ -36,32 +33,10 @@ class Field(NamedTuple):
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
-def layout(spec: Spec, workers: int) -> dict[str, Tree]:
-    """Lay out what workers and their parent exchange: one step of every row."""
-    rows = spec.rows
-    observation = tree.map(lambda leaf: Field(leaf.shape, str(leaf.dtype)), _observations(spec))
-    return {
-        "obs": observation,
-        "final_obs": observation,
-        "action": tree.map(
-            lambda leaf: Field(leaf.shape, str(leaf.dtype)), spec.empty_actions(rows)
-        ),
-        "reward": Field((rows,), "float64"),
-        "terminated": Field((rows,), "bool"),
-        "truncated": Field((rows,), "bool"),
-        "valid": Field((rows,), "bool"),
-        "success": Field((rows,), "float64"),
-        "metrics": Field((METRICS, rows), "float64"),
-        "metric_count": Field((rows,), "int64"),
-        "metric_names": Field((workers, METRICS, NAME_BYTES), "uint8"),
-    }
-
-
-def _observations(spec: Spec) -> Tree:
-    def shaped(space: Space) -> Array:
-        return np.broadcast_to(np.zeros((), space.dtype), (spec.rows, *space.shape))
-
-    return tree.map(shaped, spec.observation)
+def blank(fields: dict[str, Tree]) -> dict[str, Any]:
+    """Make these arrays in this process's own memory, all zero."""
+    arrays: dict[str, Any] = tree.map(lambda f: np.zeros(f.shape, f.dtype), fields)
+    return arrays
 
 
 def allocate(fields: dict[str, Tree]) -> int:

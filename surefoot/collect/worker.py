@@ -1,8 +1,9 @@
-"""A worker process: steps its share of the environments and leaves what they give in the slab.
+"""A worker process: steps its share of the environments and leaves what they give in a record that
+is shared.
 
 It is started as `python -m surefoot.collect.worker` with descriptors, and never loads torch. Bytes
-on one pipe say what to do: a lane to step, or that a command waits on the connection. Pairs of
-bytes on another say what is done. When the pipe ends, so does the worker.
+on one pipe say what to do: a lane to step, or that a command waits on the connection. Bytes on
+another say what is done. When the pipe ends, so does the worker.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-import numpy as np
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
-from surefoot.collect import slab
+from surefoot.collect import record, reports, slab
+from surefoot.collect.pace import Cue, Ensemble, Inference, Scene, play
+from surefoot.collect.record import Record
+from surefoot.collect.reports import Reports
 from surefoot.collect.screen import Screen
-from surefoot.core import tree
 from surefoot.core.errors import SurefootError
-from surefoot.core.protocols import Step, VectorEnv
+from surefoot.core.protocols import Acting, VectorEnv
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.spec import Spec
 from surefoot.core.state import State
@@ -38,11 +40,8 @@ from surefoot.envs.probe import Kind, Way
 
 COMMAND, CLOSE = 254, 255
 """Bytes that are no lane: a command is on the connection; close and go."""
-NOTABLE, REPORTING, ANSWER = 1, 2, 255
-"""What a worker says about a lane it stepped: an episode ended or a step does not count; there are
-metrics. Or that there is an answer on the connection instead."""
-LIMITS = f"workers pass on {slab.METRICS} names of up to {slab.NAME_BYTES} bytes"
-COLUMNS = ("terminated", "truncated", "valid", "success")
+ANSWER = 255
+"""What a worker says instead of a lane that it has stepped: an answer is on the connection."""
 LONGEST = 20_000
 """Characters of a traceback that are passed on."""
 PR_SET_PDEATHSIG = 1
@@ -67,6 +66,8 @@ class Task(NamedTuple):
     workers: int
     spec: Spec
     lanes: list[slice]
+    horizon: int
+    inference: Inference
     rebuild: bool
     slab: int
     """Descriptor of the shared memory."""
@@ -82,114 +83,54 @@ class Fault(NamedTuple):
     traceback: str
 
 
-class LaneEnv:
-    """Some rows that are stepped together, and their places in the slab."""
-
-    def __init__(self, env: VectorEnv, rows: slice, shared: Mapping[str, Any]) -> None:
-        self.env, self.rows = env, rows
-        here = (tree.index(shared[name], rows) for name in ("obs", "final_obs", "action"))
-        self._obs, self._final_obs, self._action = here
-        self._reward = shared["reward"][rows]
-        self._columns = [shared[name][rows] for name in COLUMNS]
-        self._notable = False
-
-    def step(self) -> Step:
-        step = self.env.step(self._action)
-        tree.write(self._obs, slice(None), step.obs)
-        self._reward[:] = step.reward
-        if step.notable or self._notable:  # columns are right for who reads several lanes at once
-            for name, column in zip(COLUMNS, self._columns, strict=True):
-                column[:] = getattr(step, name)
-            tree.write(self._final_obs, step.ended, step.final_obs)
-        self._notable = step.notable
-        return step
-
-    def show(self, obs: Tree) -> None:
-        """Leave what rows see after a reset."""
-        tree.write(self._obs, slice(None), obs)
-
-
-class Reports:
-    """The metrics of environments: a line of the slab for every name, in the order they come up.
-
-    A name is written once, before any row says that it knows so many; a row that does not report a
-    metric has NaN there. What is too long or too much is left out.
-    """
-
-    def __init__(self, worker: int, shared: Mapping[str, Any]) -> None:
-        self._values, self._counts = shared["metrics"], shared["metric_count"]
-        self._written = shared["metric_names"][worker]
-        self._complained = False
-        self._names: dict[str, int] = {}
-
-    def write(self, info: Mapping[str, Array], rows: slice) -> bool:
-        """Leave what rows reported; say whether there is anything."""
-        if self._names:
-            self._values[: len(self._names), rows] = np.nan
-        for name, values in info.items():
-            if name in self._names or self._add(name):
-                self._values[self._names[name], rows] = values
-        if self._names:
-            self._counts[rows] = len(self._names)
-        return bool(info)
-
-    def _add(self, name: str) -> bool:
-        """Give a new name a place, if there is room."""
-        text, place = name.encode(), len(self._names)
-        if place == slab.METRICS or len(text) > slab.NAME_BYTES:
-            if not self._complained:
-                print(f"surefoot: metric {name[:40]!r} and maybe others are left out: {LIMITS}")
-            self._complained = True
-            return False
-        self._written[place, : len(text)] = np.frombuffer(text, np.uint8)
-        self._names[name] = place
-        return True
-
-
 class Troupe:
     """All lanes of a worker, and the commands that concern them."""
 
     def __init__(self, make: Factory, task: Task, trail: Array) -> None:
-        shared = slab.attach(slab.layout(task.spec, task.workers), task.slab)
-        self._lanes = []
+        shared = slab.attach(shared_layout(task.spec, task.horizon, task.workers), task.slab)
+        self._rows, self._inference = task.lanes, task.inference
+        self._record = Record(shared, Reports(shared, task.worker, task.lanes))
+        self._lanes: dict[int, tuple[slice, VectorEnv]] = {}
         for rows in task.lanes:
             count = rows.stop - rows.start
             env = make_vector(make, count, task.rebuild, rows.start, trail)
-            self._lanes.append(LaneEnv(env, rows, shared))
-        self._reports = Reports(task.worker, shared)
+            self._lanes[rows.start] = (rows, env)
+        self._ensemble = Ensemble(self._lanes, self._record)
 
-    def step(self, lane: int) -> int:
-        """Step a lane; return what is to be said about it."""
-        playing = self._lanes[lane]
-        step = playing.step()
-        reporting = self._reports.write(step.info, playing.rows)
-        return NOTABLE * step.notable | REPORTING * reporting
+    def step(self, lane: int) -> None:
+        """Let a lane take its next step; somebody else has chosen the actions."""
+        self._ensemble.step(self._rows[lane].start)
 
-    def reset(self, seeds: EpisodeSeeds, episodes: Array) -> None:
-        for lane in self._lanes:
-            lane.show(lane.env.reset(seeds, episodes[lane.rows]))
+    def play(self, actor: Acting, cue: Cue) -> Tree:
+        """Play a rollout to its end, from wherever it is; return what rows remember."""
+        scene = Scene.of(actor, cue, self._record)
+        play(self._ensemble, self._inference, 1, scene, self._rows)
+        return scene.memory
 
-    def restart(self, rows: Array) -> None:
-        for lane in self._lanes:
-            if rows[lane.rows].any():
-                lane.show(lane.env.restart(rows[lane.rows]))
+    def reset(self, seeds: EpisodeSeeds, episodes: Array) -> list[Tree]:
+        return [env.reset(seeds, episodes[rows]) for rows, env in self._lanes.values()]
+
+    def restart(self, which: Array) -> list[Tree]:
+        return [env.restart(which[rows]) for rows, env in self._lanes.values()]
 
     def replay(self, row: int, action: Tree) -> tuple[Tree, Array]:
-        lane = next(lane for lane in self._lanes if lane.rows.start <= row < lane.rows.stop)
-        result: tuple[Tree, Array] = lane.env.replay(row - lane.rows.start, action)  # type: ignore[attr-defined]
+        rows, env = next(
+            lane for lane in self._lanes.values() if lane[0].start <= row < lane[0].stop
+        )
+        result: tuple[Tree, Array] = env.replay(row - rows.start, action)  # type: ignore[attr-defined]
         return result
 
     def snapshot(self) -> list[State]:
-        return [lane.env.snapshot() for lane in self._lanes]  # type: ignore[attr-defined]
+        return [env.snapshot() for _, env in self._lanes.values()]  # type: ignore[attr-defined]
 
     def recall(self, state: State) -> None:
-        for lane in self._lanes:
-            lane.env.recall(state)  # type: ignore[attr-defined]
+        for _, env in self._lanes.values():
+            env.recall(state)  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        for lane in self._lanes:
+        for _, env in self._lanes.values():
             with suppress(Exception):  # nobody is left to hear of it
-                lane.env.close()
+                env.close()
 
 
 class Worker:
@@ -228,11 +169,12 @@ class Worker:
                 answer = self._command(name)(*arguments)
             else:
                 assert self._troupe is not None
-                os.write(self._wires.done, bytes([self._troupe.step(order), order]))
+                self._troupe.step(order)
+                os.write(self._wires.done, bytes([order]))
                 return
         except BaseException as error:  # sys.exit in a step too
             answer = _fault(error)
-        os.write(self._wires.done, bytes([ANSWER, 0]))  # first, so that it is read while it is sent
+        os.write(self._wires.done, bytes([ANSWER]))  # first, so that it is read while it is sent
         try:
             self._connection.send(answer)
         except Exception as error:  # nothing is sent of what cannot be pickled
@@ -283,6 +225,11 @@ class Worker:
         self._trail[0] += 1
 
 
+def shared_layout(spec: Spec, horizon: int, workers: int) -> dict[str, Tree]:
+    """Lay out what workers and their parent share: a rollout in the making."""
+    return {**record.layout(spec, horizon), **reports.layout(spec, horizon, workers)}
+
+
 def await_news(news: select.poll, seconds: float) -> list[tuple[int, int]]:
     """Look for news again and again for so long, without going to sleep."""
     end = time.perf_counter() + seconds
@@ -303,7 +250,7 @@ def _fault(error: BaseException) -> Fault:
     return Fault(type(error).__name__, message[:LONGEST], shortened)
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Let the kernel end this process when its parent ends, even in the middle of a step."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -313,7 +260,7 @@ def _die_with_parent(parent: int) -> None:
 
 def main() -> None:
     parent, *descriptors = map(int, sys.argv[1:])
-    _die_with_parent(parent)
+    die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     wires = Wires(*descriptors)
     for wire in wires:

@@ -26,8 +26,8 @@ from surefoot.core.state import State
 from surefoot.core.tree import Array, Tree
 
 
-class Actor(Protocol):
-    """A snapshot of weights and normalizer that chooses actions. Cheap to ship."""
+class Acting(Protocol):
+    """A snapshot of weights and normalizer that chooses actions."""
 
     def noise(self, random: np.random.Generator, *axes: int) -> Tree:
         """Draw what `act` turns into choices, with these leading axes; empty if it needs none."""
@@ -37,6 +37,14 @@ class Actor(Protocol):
 
     def act(self, obs: Tree, mask: Tree | None, memory: Tree, noise: Tree) -> tuple[Tree, Tree]:
         """Choose actions for [N, …] observations; return them and the memory that follows."""
+
+
+class Actor(Acting, Protocol):
+    """One that also knows how probable its choices were."""
+
+    def light(self) -> Acting | None:
+        """Return what chooses the same actions and is cheap to ship to a process without torch, if
+        there is such a thing."""
 
     def log_prob(self, rollout: Rollout) -> Array | None:
         """Return the [T, N] log-probabilities of a rollout this snapshot acted in, if needed."""

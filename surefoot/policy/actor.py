@@ -75,6 +75,9 @@ class PolicyActor:
                 self._choice.take(distribution, to_tensors(noise, self._device))
             ), memory
 
+    def light(self) -> None:
+        return None
+
     def log_prob(self, rollout: Rollout) -> Array:
         """Compute all log-probabilities in a few large batches: the numbers acting would give."""
         obs, action = (

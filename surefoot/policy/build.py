@@ -19,8 +19,8 @@ from surefoot.nets.mlp import linear, mlp
 from surefoot.policy.actor import Choice, PolicyActor
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.heads import CategoricalHead, GaussianHead
-from surefoot.policy.lean import LeanActor, knows
 from surefoot.policy.normalizer import Normalizer
+from surefoot.policy.translate import LeanActor, knows
 
 
 def build_actor_critic(spec: Spec, config: PolicyConfig, seed: int) -> ActorCritic:

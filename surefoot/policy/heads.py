@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from surefoot.core.tree import Array
 from surefoot.nets.mlp import linear
 from surefoot.policy.distributions import Categorical, Gaussian
+from surefoot.policy.noise import gumbel, normal
 
 IMPOSSIBLE = -1e9
 """Logit of an option that does not exist: probability 0, and finite in every product."""
@@ -42,7 +43,7 @@ class CategoricalHead(nn.Module):
         return Categorical(padded.log_softmax(-1), self.shape)
 
     def noise(self, random: np.random.Generator, *axes: int) -> Array:
-        return random.gumbel(size=(*axes, *self.slots.shape)).astype(np.float32)
+        return gumbel(random, *axes, *self.slots.shape)
 
 
 class GaussianHead(nn.Module):
@@ -60,4 +61,4 @@ class GaussianHead(nn.Module):
         return Gaussian(self.linear(features), self.log_std, self.shape)
 
     def noise(self, random: np.random.Generator, *axes: int) -> Array:
-        return random.standard_normal((*axes, *self.log_std.shape), np.float32)
+        return normal(random, *axes, *self.log_std.shape)

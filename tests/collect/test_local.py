@@ -9,8 +9,8 @@ from gymnasium.spaces import Box, Discrete, MultiBinary
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from surefoot.collect.collector import StageCollector
+from surefoot.collect.facts import Facts, Tally
 from surefoot.collect.local import local_collector
-from surefoot.collect.record import Facts, Tally
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory, make_vector
 from tests.counter import Counter

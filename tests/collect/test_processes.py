@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surefoot.collect import care, slab
+from surefoot.collect import care, reports
 from surefoot.collect.build import build_collector
-from surefoot.collect.crew import Member
+from surefoot.collect.crew import Lost, Member
 from surefoot.collect.lanes import deal
 from surefoot.config import Config, PPOConfig
 from surefoot.core import tree
@@ -25,6 +25,8 @@ from surefoot.core.errors import ConfigError, EnvError, InexactError
 from surefoot.core.rollout import Rollout
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory
+from surefoot.policy.actor import Sample
+from surefoot.policy.translate import LeanActor
 from tests.counter import Counter
 from tests.faulty import (
     Careless,
@@ -58,10 +60,25 @@ def collecting(
         collector.close()
 
 
-def play(env: Any, rollouts: int = 3, **settings: Any) -> list[Rollout]:
+class Heavy(LeanActor):
+    """An actor that cannot be sent to workers, so that they are sent step by step."""
+
+    def light(self) -> Any:
+        return None
+
+
+def actor_for(collector: Any, acting: str = "workers") -> Any:
+    made = learner(collector.spec)
+    return made.actor() if acting == "workers" else Heavy(made.policy, Sample())
+
+
+def play(env: Any, rollouts: int = 3, acting: str = "workers", **settings: Any) -> list[Rollout]:
     with collecting(env, **settings) as collector:
-        actor = learner(collector.spec).actor()
+        actor = actor_for(collector, acting)
         return [collector.collect(actor) for _ in range(rollouts)]
+
+
+WHO_ACTS = pytest.mark.parametrize("acting", ["workers", "parent"])
 
 
 def assert_same(one: Rollout, other: Rollout) -> None:
@@ -75,20 +92,25 @@ def assert_same(one: Rollout, other: Rollout) -> None:
     assert one.metrics == other.metrics
 
 
+@WHO_ACTS
 @pytest.mark.parametrize("kind", [*ENVS, "marked", "mixed"])
-def test_workers_give_the_rollouts_of_the_local_collector(kind: str) -> None:
+def test_workers_give_the_rollouts_of_the_local_collector(kind: str, acting: str) -> None:
     env: Any = {**ENVS, "marked": Marked, "mixed": Mixed}[kind]
     reference = play(env, collector="local", n_proc=None)
     if kind in ("discrete", "marked", "mixed"):
         assert sum(len(rollout.episodes) for rollout in reference) > 5
     for workers in (1, 2, 4):
-        for one, other in zip(reference, play(env, n_proc=workers), strict=True):
+        for one, other in zip(reference, play(env, n_proc=workers, acting=acting), strict=True):
             assert_same(one, other)
 
 
+@WHO_ACTS
 @pytest.mark.parametrize(("rows", "workers", "width"), [(1, 1, None), (5, 3, 2), (3, 3, 4)])
-def test_uneven_shares_give_the_same(rows: int, workers: int, width: int | None) -> None:
+def test_uneven_shares_give_the_same(
+    rows: int, workers: int, width: int | None, acting: str
+) -> None:
     settings: dict[str, Any] = {"envs": rows, "inference_rows": width, "rollouts": 2}
+    settings["acting"] = acting
     reference = play(Marked, collector="local", n_proc=None, **settings)
     for one, other in zip(reference, play(Marked, n_proc=workers, **settings), strict=True):
         assert_same(one, other)
@@ -175,12 +197,14 @@ FAULTS = {
 }
 
 
+@WHO_ACTS
 @pytest.mark.parametrize("how", FAULTS)
-def test_a_fault_gives_its_message_in_time(how: str) -> None:
+def test_a_fault_gives_its_message_in_time(how: str, acting: str) -> None:
     kind, message = FAULTS[how]
+    settings: dict[str, Any] = {"n_proc": 1, "envs": 2, "worker_restarts": 0, "step_timeout": 1}
     begun = time.monotonic()
     with pytest.raises(kind, match=message):
-        play(Faulty, args={"how": how}, n_proc=1, envs=2, worker_restarts=0, step_timeout=1)
+        play(Faulty, args={"how": how}, acting=acting, **settings)
     assert time.monotonic() - begun < PATIENCE
 
 
@@ -219,14 +243,15 @@ def test_a_factory_that_cannot_travel_is_refused_with_a_remedy() -> None:
         play(lambda: Counter(length=5 + lock.locked()))
 
 
+@WHO_ACTS
 @pytest.mark.parametrize("how", ["step:exit", "step:raise", "nan"])
 def test_a_lost_worker_costs_its_rows_their_episodes_and_nothing_else(
-    how: str, tmp_path: Path
+    how: str, acting: str, tmp_path: Path
 ) -> None:
     events: list[Any] = []
     settings: dict[str, Any] = {"horizon": 12, "envs": 4, "on_env_error": "restart"}
     args = {"how": how, "at": 8, "once": str(tmp_path / "broken")}
-    (rollout, after) = play(Faulty, 2, args=args, events=events, **settings)
+    (rollout, after) = play(Faulty, 2, acting, args=args, events=events, **settings)
     (lost,) = events
     mine = [0, 1] if lost["worker"] == 0 else [2, 3]
     others = [row for row in range(4) if row not in mine]
@@ -257,14 +282,15 @@ def lasting(collector: Any, rollouts: list[Rollout]) -> None:
     assert_same(future, collector.collect(actor))
 
 
+@WHO_ACTS
 @pytest.mark.parametrize("deaths", ["step", "step\nreset", "step\nreset\nreset", "reset"])
 @pytest.mark.parametrize("kind", ["replay", "fresh"])
 def test_whoever_dies_where_rows_stay_in_step_with_their_episodes(
-    deaths: str, kind: str, tmp_path: Path
+    deaths: str, kind: str, acting: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "deaths"
     with collecting(Careless, kind, args={"file": str(file)}, envs=4, horizon=30) as collector:
-        actor = learner(collector.spec).actor()
+        actor = actor_for(collector, acting)
         rollouts = [collector.collect(actor)]
         file.write_text(deaths)
         rollouts.append(collector.collect(actor))
@@ -366,7 +392,7 @@ def test_a_new_worker_names_its_metrics_anew(tmp_path: Path) -> None:
 
 def test_metrics_beyond_what_the_slab_holds_are_left_out() -> None:
     (rollout,) = play(Reporting, rollouts=1, args={"many": 300}, horizon=4)
-    assert len(rollout.metrics) == slab.METRICS
+    assert len(rollout.metrics) == reports.METRICS
     assert rollout.metrics["env/n7"] == 7.0
 
 
@@ -405,14 +431,17 @@ def test_a_parent_that_was_stopped_does_not_take_its_workers_for_hung() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("minimum", "seconds", "between"), [(None, 30, (2, 2)), (2, 8, (0.2, 1))])
+@pytest.mark.parametrize(
+    ("acting", "minimum", "seconds", "between"),
+    [("workers", None, 30, (2, 2)), ("parent", None, 8, (0.2, 1)), ("parent", 2, 8, (0.2, 1))],
+)
 def test_a_run_survives_that_workers_are_killed_again_and_again(
-    minimum: int | None, seconds: float, between: tuple[float, float]
+    acting: str, minimum: int | None, seconds: float, between: tuple[float, float]
 ) -> None:
     """Whatever is killed when: what counts is counted once, and has no gap inside an episode."""
     chance, rollouts = random.Random(5), []
     with collecting(Marked, min_inference_size=minimum, envs=6, horizon=64) as collector:
-        actor = learner(collector.spec).actor()
+        actor = actor_for(collector, acting)
         stage = collector._stage
         done = threading.Event()
 
@@ -438,11 +467,11 @@ def test_who_achieves_nothing_again_and_again_is_replaced_after_longer_and_longe
 ) -> None:
     slept: list[float] = []
     monkeypatch.setattr(care.time, "sleep", slept.append)
-    pauses = care.Pauses(2)
-    for _ in range(9):
-        pauses.take(0)
+    losses = care.Losses("env", restarts=100, workers=2, tell=lambda entry: None)
+    for worker in (0,) * 9:
+        losses.note(worker, Lost("died"), np.zeros(4, np.int64), first=False)
     assert slept == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]  # none before the first
-    pauses.fruit(0)
-    pauses.take(0)
-    pauses.take(1)
+    losses.fruit(0)
+    for worker in (0, 1):
+        losses.note(worker, Lost("died"), np.zeros(4, np.int64), first=False)
     assert len(slept) == 8

@@ -17,7 +17,7 @@ from surefoot.core.tree import Array, Tree
 from surefoot.policy.actor import Choice, Greedy, PolicyActor, Sample
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.build import build_actor, build_actor_critic
-from surefoot.policy.lean import LeanActor
+from surefoot.policy.translate import LeanActor
 
 ROWS = 40
 

@@ -1,0 +1,150 @@
+"""From a policy in torch to the same in numpy, where all its parts are known there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from surefoot.core.rollout import Rollout
+from surefoot.core.tree import Array, Tree
+from surefoot.nets.encoder import Encoder, Flat, OneHot
+from surefoot.policy.actor import Choice, Greedy, PolicyActor, Sample
+from surefoot.policy.actor_critic import ActorCritic
+from surefoot.policy.device import to_array
+from surefoot.policy.heads import IMPOSSIBLE, CategoricalHead, GaussianHead
+from surefoot.policy.lean import (
+    Affine,
+    Choices,
+    Elu,
+    Function,
+    Indicators,
+    LeakyRelu,
+    Lean,
+    Normals,
+    Numbers,
+    Scaled,
+    as_is,
+    relu,
+    silu,
+)
+from surefoot.policy.normalizer import CLIP, AsIs, LeafNormalizer, Normalizer
+
+
+class LeanActor:
+    """A copy of the acting half of a policy that `knows` accepts, and a way to choose: it acts in
+    numpy."""
+
+    def __init__(self, policy: ActorCritic, choice: Choice) -> None:
+        self._torch, self._lean = PolicyActor(policy, choice), _lean(policy, choice)
+
+    def noise(self, random: np.random.Generator, *axes: int) -> Tree:
+        return self._lean.noise(random, *axes)
+
+    def memory(self, rows: int) -> Tree:
+        return self._lean.memory(rows)
+
+    def act(self, obs: Tree, mask: Tree | None, memory: Tree, noise: Tree) -> tuple[Tree, Tree]:
+        return self._lean.act(obs, mask, memory, noise)
+
+    def light(self) -> Lean:
+        return self._lean
+
+    def log_prob(self, rollout: Rollout) -> Array:
+        return self._torch.log_prob(rollout)
+
+
+def knows(policy: ActorCritic, choice: Choice) -> bool:
+    """Say whether all that acts is of a kind found below; a subclass or hook may do anything."""
+    return (
+        type(policy) is ActorCritic
+        and type(policy.normalizer) is Normalizer
+        and type(policy.encoder) is Encoder
+        and type(policy.head) in HEADS
+        and type(policy.head.linear) is nn.Linear
+        and type(choice) in GREEDY
+        and all(type(part) in SCALES for part in policy.normalizer.parts)
+        and all(type(part) in FEATURES for part in policy.encoder.parts)
+        and all(type(layer) in LAYERS for layer in _layers(policy.trunk))
+        and all(type(layer) in LAYERS for layer in _layers(policy.actor))
+        and not any(m._forward_hooks or m._forward_pre_hooks for m in policy.modules())
+    )
+
+
+def _lean(policy: ActorCritic, choice: Choice) -> Lean:
+    head = HEADS[type(policy.head)](policy.head)
+    layers = [*_layers(policy.trunk), *_layers(policy.actor)]
+    return Lean(
+        scales=[SCALES[type(part)](part) for part in policy.normalizer.parts],
+        features=[FEATURES[type(part)](part) for part in policy.encoder.parts],
+        functions=[*(LAYERS[type(layer)](layer) for layer in layers), head.affine],
+        head=head,
+        greedy=GREEDY[type(choice)],
+    )
+
+
+def _layers(module: nn.Module) -> list[nn.Module]:
+    """List what a network does one after another; a layer that comes twice is listed twice."""
+    if type(module) is nn.Sequential:
+        return [layer for child in module for layer in _layers(child)]
+    return [] if type(module) is nn.Identity else [module]
+
+
+def _scaled(part: LeafNormalizer) -> Scaled:
+    return Scaled(_copy(part.mean), _copy(part.deviation), CLIP)
+
+
+def _indicators(part: OneHot) -> Indicators:
+    choice = np.repeat(np.arange(len(part.bins)), part.bins)
+    option = np.concatenate([np.arange(n) for n in part.bins])
+    return Indicators(part.flat.axes, part.flat.size, choice, option)
+
+
+def _affine(layer: nn.Linear) -> Affine:
+    bias = np.zeros(layer.out_features, np.float32) if layer.bias is None else _copy(layer.bias)
+    return Affine(_copy(layer.weight.T), bias)
+
+
+def _choices(head: CategoricalHead) -> Choices:
+    weight, bias = _affine(head.linear).weight, _affine(head.linear).bias
+    slots = to_array(head.slots)
+    padded = Affine(
+        np.pad(weight, ((0, 0), (0, 1)))[:, slots.reshape(-1)].copy(),
+        np.append(bias, np.float32(IMPOSSIBLE))[slots.reshape(-1)],
+    )
+    return Choices(padded, slots.shape, head.shape)
+
+
+def _normals(head: GaussianHead) -> Normals:
+    return Normals(_affine(head.linear), np.exp(to_array(head.log_std)), head.shape)
+
+
+def _copy(tensor: Tensor) -> Array:
+    """Copy to a contiguous array; without a copy the policy's training would go on in it."""
+    return to_array(tensor).copy()
+
+
+SCALES: dict[type, Callable[[Any], Function]] = {
+    AsIs: lambda part: as_is,
+    LeafNormalizer: _scaled,
+}
+FEATURES: dict[type, Callable[[Any], Function]] = {
+    Flat: lambda part: Numbers(part.axes, part.size),
+    OneHot: _indicators,
+}
+LAYERS: dict[type, Callable[[Any], Function]] = {
+    nn.Linear: _affine,
+    nn.Tanh: lambda layer: np.tanh,
+    nn.ReLU: lambda layer: relu,
+    nn.ELU: lambda layer: Elu(layer.alpha),
+    nn.SiLU: lambda layer: silu,
+    nn.LeakyReLU: lambda layer: LeakyRelu(layer.negative_slope),
+}
+"""GELU is not here: it needs the error function, which numpy lacks."""
+HEADS: dict[type, Callable[[Any], Choices | Normals]] = {
+    CategoricalHead: _choices,
+    GaussianHead: _normals,
+}
+GREEDY: dict[type, bool] = {Sample: False, Greedy: True}
