@@ -15,6 +15,7 @@ from surefoot.core.errors import CheckpointError, ConfigError, InexactError, Run
 from surefoot.core.state import Appended, State
 from surefoot.envs.make import Factory, reference
 from surefoot.envs.probe import Kind
+from surefoot.learn.build import settle_compile
 from surefoot.policy.files import actor_file
 from surefoot.run import Run
 from surefoot.store import durable, loader
@@ -63,7 +64,7 @@ def resume(
         if _complete(run, config, found) and stop_at is None:
             return run
         make = run.factory({})
-        config = _with_workers(config, make, workers)
+        config = settle_compile(_with_workers(config, make, workers))
         kind = find_way(config, make).kind if found.state is None else _kind(found.state)
         with prepared(config, make, kind, render) as training:
             notes = [*_restore(training, found, allow_inexact), *extension]
@@ -128,7 +129,7 @@ def fork(
         for names in (SAME_TASK, SAME_EPISODES)
     )
     choice = choose(config, make)
-    config = choice.config
+    config = settle_compile(choice.config)
     kind = _kind(state) if same_episodes else find_way(config, make).kind
     with prepared(config, make, kind) as training:
         notes = _inherit(training, found, state, same_task, same_episodes)

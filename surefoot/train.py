@@ -30,7 +30,7 @@ from surefoot.ending import Ending, Interrupted, finished, interruptible, stoppe
 from surefoot.envs.make import Factory, absolute, factory, name_of, reference
 from surefoot.envs.probe import Kind
 from surefoot.evaluate import Evaluation, evaluate
-from surefoot.learn.build import build_learner
+from surefoot.learn.build import build_learner, settle_compile
 from surefoot.run import Run
 from surefoot.saving import build_saver
 from surefoot.sinks.fanout import FanOut
@@ -87,7 +87,7 @@ def train(
     measure = config.metrics if metrics is None else metrics
     make = factory(env, config.env_args, measure)
     choice = choose(config.model_copy(update={"metrics": reference(measure)}), make)
-    config = choice.config
+    config = settle_compile(choice.config)
     way = find_way(config, make)
     with prepared(config, make, way.kind, render) as training:
         require_saveable(training.boundary(metrics_bytes=0))
@@ -95,6 +95,8 @@ def train(
         run = Run.create(Path(out) if out else None, config, function, own)
         with run.lock():
             notes = collector_notes(choice)
+            if config.compile == "on":
+                notes.append(f"{config.optimizer_steps():,} optimizer steps, which are compiled")
             if way.kind in RESTORE_NOTES:
                 notes.append(f"{RESTORE_NOTES[way.kind]}: {way.because}")
             start: dict[str, Any] = {"event": "start", "restore": way.kind, "because": way.because}
@@ -125,7 +127,7 @@ def prepared(config: Config, make: Factory, kind: Kind, render: bool = False) ->
             if render:
                 viewer = Viewer(make, config.seed, kind == "rebuild", events)
                 collector = Watched(collector, viewer)
-            learner = build_learner(config, collector.spec)
+            learner = build_learner(config, collector.spec, events)
             progress, recent = Progress(config.total_steps), RecentEpisodes(config.recent_episodes)
             yield Training(kind, collector, learner, progress, recent, events)
         except BaseException:

@@ -124,6 +124,7 @@ class ProcessStage:
         light = actor.light() if self._delegate else None
         if light is not None:
             self._order = (light, cue)
+            self._remembered.clear()
             self._due.update(self._lanes)
             for worker in self._workers.values():
                 worker.tell("play", *self._order)
@@ -356,7 +357,7 @@ class ProcessStage:
                 lost = again
         for lane in self._of[index]:
             self._cut(lane, tries)
-        if self._order:
+        if self._order and self._due.intersection(self._of[index]):
             worker.tell("play", *self._order)
         self.replaced += 1
 
@@ -368,7 +369,8 @@ class ProcessStage:
             if not self._order:
                 self._due.discard(lane)
                 self._landed.add(lane)
-        else:
+        else:  # it is through, or nobody plays
+            self._due.discard(lane)
             self._broken[lane.rows] += episodes
             self._episode[lane.rows] += episodes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -49,8 +49,7 @@ class Experience:
         self._kept = deque((Rollout.from_arrays(piece.arrays), piece) for piece in pieces)
 
 
-@dataclass(frozen=True)
-class Samples:
+class Samples(NamedTuple):
     """Steps out of their order in time; every tensor is [B, …]."""
 
     obs: Tree
@@ -65,18 +64,18 @@ class Samples:
     weight: Tensor
     """1, or 0 for a sample that only fills up a minibatch."""
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
         return len(self.weight)
 
     def at(self, index: Tensor | slice) -> Samples:
-        return Samples(*(tree.index(getattr(self, field.name), index) for field in fields(self)))
+        return Samples(*(tree.index(part, index) for part in self))
 
     @staticmethod
     def join(parts: list[Samples]) -> Samples:
         if len(parts) == 1:
             return parts[0]
-        names = [field.name for field in fields(Samples)]
-        columns = [[getattr(part, name) for part in parts] for name in names]
+        columns = zip(*parts, strict=True)
         return Samples(*(tree.map(lambda *leaves: torch.cat(leaves), *c) for c in columns))
 
 
@@ -85,11 +84,11 @@ def minibatches(
 ) -> Iterator[Samples]:
     """Deal out all samples in a fresh order, in minibatches of one size; the last is filled up
     with samples of weight 0."""
-    count = -(-len(samples) // size)
+    count = -(-samples.size // size)
     order = np.zeros(count * size, np.int64)
     random = seeding.generator(seed, Purpose.SHUFFLE, iteration, epoch)
-    order[: len(samples)] = random.permutation(len(samples))
+    order[: samples.size] = random.permutation(samples.size)
     shuffled = samples.at(torch.from_numpy(order).to(samples.weight.device))
-    shuffled.weight[len(samples) :] = 0.0
+    shuffled.weight[samples.size :] = 0.0
     for start in range(0, count * size, size):
         yield shuffled.at(slice(start, start + size))

@@ -1,6 +1,10 @@
-"""Adam over named parameters, with clipping, and state that survives under those names."""
+"""Adam over all parameters of a policy in one vector, as a function; and what it keeps, by name."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,75 +15,124 @@ from surefoot.core.tree import Array
 from surefoot.learn.rates import LearningRate
 from surefoot.policy.device import to_array
 
+DECAY_FIRST, DECAY_SECOND, EPSILON = 0.9, 0.999, 1e-5
+
+
+class Flat:
+    """Where the parameters of some networks lie in one vector, network by network.
+
+    The parameters become views of `vector`: who writes there changes them, and the other way round.
+    """
+
+    def __init__(self, networks: Mapping[str, Mapping[str, nn.Parameter]]) -> None:
+        parameters = {n: p for network in networks.values() for n, p in network.items()}
+        self._shapes = {name: tuple(p.shape) for name, p in parameters.items()}
+        self._sizes = [p.numel() for p in parameters.values()]
+        self.names = {network: list(named) for network, named in networks.items()}
+        self.sizes = [sum(p.numel() for p in named.values()) for named in networks.values()]
+        ends = list(accumulate(self.sizes))
+        self.parts = [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
+        """The range of each network."""
+        self.vector = self.pack({name: p.detach() for name, p in parameters.items()})
+        for name, view in self.unpack(self.vector).items():
+            parameters[name].data = view
+
+    def pack(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        return torch.cat([tensors[name].reshape(-1) for name in self._shapes])
+
+    def unpack(self, vector: Tensor) -> dict[str, Tensor]:
+        """See a vector as tensors by name."""
+        parts = zip(self._shapes.items(), torch.split(vector, self._sizes), strict=True)
+        return {name: part.view(shape) for (name, shape), part in parts}
+
+    def norms(self, vector: Tensor) -> Tensor:
+        """Return the Euclidean norm of each network's part."""
+        return torch.stack([torch.linalg.vector_norm(vector[part]) for part in self.parts])
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Repeat each network's value for all of its parameters."""
+        parts = zip(values.unbind(), self.sizes, strict=True)
+        return torch.cat([value.expand(size) for value, size in parts])
+
+
+class Adam(NamedTuple):
+    """What Adam remembers: how many steps, and the moments of all parameters."""
+
+    steps: Tensor
+    """A double: powers of the decays are near 1."""
+    first: Tensor
+    second: Tensor
+
+    @classmethod
+    def blank(cls, vector: Tensor) -> Adam:
+        steps = torch.zeros((), dtype=torch.float64, device=vector.device)
+        return cls(steps, torch.zeros_like(vector), torch.zeros_like(vector))
+
+    def step(self, vector: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Adam]:
+        """Return where parameters go, and what follows; `rate` is of each parameter."""
+        steps = self.steps + 1
+        first = torch.lerp(self.first, gradient, 1 - DECAY_FIRST)
+        second = DECAY_SECOND * self.second + (1 - DECAY_SECOND) * gradient.square()
+        unbiased_first = (1 - DECAY_FIRST**steps).to(vector.dtype)
+        unbiased_second = (1 - DECAY_SECOND**steps).sqrt().to(vector.dtype)
+        moved = rate / unbiased_first * first / (second.sqrt() / unbiased_second + EPSILON)
+        return vector - moved, Adam(steps, first, second)
+
 
 class Optimizer:
-    """One Adam with one learning rate and one global gradient norm, over one or more networks."""
+    """The parameters of a policy, what Adam remembers of them, and the learning rates by name.
+
+    `rate_of` names the rate of each network; networks with one rate are clipped together.
+    """
 
     def __init__(
-        self,
-        networks: dict[str, dict[str, nn.Parameter]],
-        rate: LearningRate,
-        max_grad_norm: float | None,
+        self, flat: Flat, rates: Mapping[str, LearningRate], rate_of: Mapping[str, str]
     ) -> None:
-        self.networks = networks
-        self.rate = rate
-        self._parameters = {n: p for network in networks.values() for n, p in network.items()}
-        self._max_grad_norm = float("inf") if max_grad_norm is None else max_grad_norm
-        self._adam = torch.optim.Adam(self._parameters.values(), lr=0.0, eps=1e-5, fused=True)
+        self.flat, self.rates = flat, rates
+        self._rate_of = rate_of
+        self.adam = Adam.blank(flat.vector)
 
-    def zero_grad(self) -> None:
-        self._adam.zero_grad()
-
-    def step(self, fraction: float) -> Tensor:
-        """Take one step at the rate of this moment, with the gradients clipped; return the norm
-        that each network's gradient had before."""
-        norms = torch.stack([norm(_gradients(network)) for network in self.networks.values()])
-        nn.utils.clip_grads_with_norm_(
-            self._parameters.values(), self._max_grad_norm, torch.linalg.vector_norm(norms)
-        )
-        self._adam.param_groups[0]["lr"] = self.rate.at(fraction)
-        self._adam.step()
-        return norms
-
-    def moments(self, moment: str) -> dict[str, Tensor]:
-        """Return one of Adam's moments of every parameter that has taken a step."""
-        state = self._adam.state
-        return {name: state[p][moment] for name, p in self._parameters.items() if p in state}
+    def rates_at(self, fraction: float) -> Tensor:
+        """Return the rate of each network when this share of the budget is spent."""
+        rates = [self.rates[name].at(fraction) for name in self._rate_of.values()]
+        return torch.tensor(rates, device=self.flat.vector.device)
 
     def state(self) -> State:
-        kept = ("step", "exp_avg", "exp_avg_sq")
-        adam = {key: {n: to_array(t).copy() for n, t in self.moments(key).items()} for key in kept}
-        return {"adam": adam, "rate": self.rate.state()}
+        return {name: self._state(name, rate) for name, rate in self.rates.items()}
 
     def restore(self, state: State) -> None:
-        """Take over the moments of the parameters that this optimizer has."""
-        self.rate.restore(state["rate"])
-        self._adam.state.clear()
-        for name, parameter in self._parameters.items():
-            if name in state["adam"].get("step", {}):
-                moments = {key: np.array(values[name]) for key, values in state["adam"].items()}
-                _require_shape(name, parameter, moments["exp_avg"], moments["exp_avg_sq"])
-                self._adam.state[parameter] = {
-                    key: torch.from_numpy(value).to(parameter.device)
-                    for key, value in moments.items()
-                }
+        moments: State = {}
+        for kept in state.values():  # a fork may split networks among other rates than its parent
+            for key, values in kept["adam"].items():
+                moments.setdefault(key, {}).update(values)
+        for name, rate in self.rates.items():
+            rate.restore(state.get(name, {"rate": {}})["rate"])
+        self.adam = Adam.blank(self.flat.vector)
+        for name, steps in moments.get("step", {}).items():
+            self.adam.steps.fill_(float(steps))
+            for key, vector in (("exp_avg", self.adam.first), ("exp_avg_sq", self.adam.second)):
+                place = self.flat.unpack(vector)[name]
+                place.copy_(torch.from_numpy(_of_shape(name, place, moments[key][name])))
+
+    def _state(self, name: str, rate: LearningRate) -> State:
+        """Take down a rate and the moments of its networks; none before the first step."""
+        names = [
+            parameter
+            for network, its in self._rate_of.items()
+            if its == name and self.adam.steps > 0
+            for parameter in self.flat.names[network]
+        ]
+        first, second = self.flat.unpack(self.adam.first), self.flat.unpack(self.adam.second)
+        steps = np.float32(float(self.adam.steps))
+        adam = {
+            "step": {parameter: np.array(steps) for parameter in names},
+            "exp_avg": {parameter: to_array(first[parameter]).copy() for parameter in names},
+            "exp_avg_sq": {parameter: to_array(second[parameter]).copy() for parameter in names},
+        }
+        return {"adam": adam, "rate": rate.state()}
 
 
-def norm(tensors: list[Tensor]) -> Tensor:
-    """Euclidean norm of many tensors taken as one vector."""
-    total: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
-    return total
-
-
-def _require_shape(name: str, parameter: nn.Parameter, *moments: Array) -> None:
-    for moment in moments:
-        if moment.shape != tuple(parameter.shape) or moment.dtype != np.float32:
-            raise ValueError(f"a moment of {name} has shape {moment.shape}")
-
-
-def _gradients(parameters: dict[str, nn.Parameter]) -> list[Tensor]:
-    gradients = [p.grad for p in parameters.values()]
-    missing = [name for name, p in parameters.items() if p.grad is None]
-    if missing:
-        raise ValueError(f"the loss does not depend on {missing[0]}")
-    return gradients  # type: ignore[return-value]
+def _of_shape(name: str, place: Tensor, moment: Array) -> Array:
+    if moment.shape != tuple(place.shape) or moment.dtype != np.float32:
+        raise ValueError(f"a moment of {name} has shape {moment.shape}")
+    return np.array(moment)

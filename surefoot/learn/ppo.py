@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -20,9 +18,10 @@ from surefoot.core.rollout import Rollout
 from surefoot.core.state import State
 from surefoot.core.tree import Tree
 from surefoot.learn.experience import Experience, Samples, minibatches
-from surefoot.learn.optimizer import Optimizer, norm
+from surefoot.learn.optimizer import Optimizer
 from surefoot.learn.rates import follow
 from surefoot.learn.rewards import Rewards
+from surefoot.learn.step import NORMS, TERMS, Knobs, Step
 from surefoot.maths import losses
 from surefoot.maths.gae import gae
 from surefoot.policy.actor import CHUNK, Greedy, Sample
@@ -30,34 +29,12 @@ from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.build import build_actor
 from surefoot.policy.device import to_array, to_tensors
 
-OBJECTIVE = ("policy_loss", "value_loss", "entropy")
-WATCHED = ("approx_kl", "approx_kl_k1", "clip_fraction", "ratio")
-TERMS = (*OBJECTIVE, *WATCHED)
-"""What a minibatch step measures per sample, in the order of its result."""
-NORMS = ("policy", "value")
-"""Gradient norms a minibatch step measures, after the terms."""
-
 ADVANTAGES = {
     "minibatch": (losses.unchanged, losses.normalized),
     "rollout": (losses.normalized, losses.unchanged),
     "off": (losses.unchanged, losses.unchanged),
 }
 """What to do to the advantages of all experience, and of each minibatch."""
-ValueLoss: TypeAlias = Callable[[Tensor, Tensor, Tensor, float], Tensor]
-"""From values, values before the update, targets and the clip range to losses, [B] each."""
-
-
-@dataclass(frozen=True)
-class Knobs:
-    """The scheduled settings of one update, as it uses and reports them."""
-
-    clip_range: float
-    entropy_coefficient: float
-    value_clip_range: float
-    """Infinite where values are not clipped."""
-
-    def metrics(self) -> Metrics:
-        return {name: value for name, value in vars(self).items() if math.isfinite(value)}
 
 
 class PPO:
@@ -66,23 +43,28 @@ class PPO:
     def __init__(
         self,
         policy: ActorCritic,
-        optimizers: dict[str, Optimizer],
+        optimizer: Optimizer,
+        step: Step,
         rewards: Rewards,
         config: PPOConfig,
         experience: Experience,
         seed: int,
     ) -> None:
         self.policy = policy
-        self._optimizers = optimizers
+        self._optimizer = optimizer
+        self._step = step
         self._rewards = rewards
         self._config = config
         self._experience = experience
         self._seed = seed
         self._device = next(policy.parameters()).device
-        self._normalize_all, self._normalize_batch = ADVANTAGES[config.advantages]
-        self._clip_range = follow(config.clip_range)
-        self._entropy_coefficient = follow(config.entropy_coefficient)
-        self._value_clip_range, self._value_loss = _value_clipping(config)
+        self._normalize_all, _ = ADVANTAGES[config.advantages]
+        self._scheduled = {
+            "clip_range": follow(config.clip_range),
+            "entropy_coefficient": follow(config.entropy_coefficient),
+        }
+        if config.value_clip_range is not None:
+            self._scheduled["value_clip_range"] = follow(config.value_clip_range)
 
     def actor(self) -> Actor:
         return build_actor(self.policy, Sample())
@@ -100,15 +82,15 @@ class PPO:
             return {}
         self._experience.add(rollout)
         samples = Samples.join([self._estimate(rollout) for rollout in self._experience.rollouts])
-        knobs = self._knobs(progress.fraction)
-        rates = {name: o.rate.at(progress.fraction) for name, o in self._optimizers.items()}
-        before = {name: p.detach().clone() for name, p in self.policy.named_parameters()}
+        knobs = {name: at(progress.fraction) for name, at in self._scheduled.items()}
+        rates = {name: r.at(progress.fraction) for name, r in self._optimizer.rates.items()}
+        before = self._optimizer.flat.vector.clone()
         advantage = self._normalize_all(samples.advantage, samples.weight)
-        dealt = replace(samples, advantage=advantage)
+        dealt = samples._replace(advantage=advantage)
         rows, epochs = self._improve(dealt, knobs, progress)
         metrics = {
             **self._measured(rows, epochs),
-            **prefixed("ppo", {**rates, **knobs.metrics()}),
+            **prefixed("ppo", {**rates, **knobs}),
             **_critic_metrics(samples),
             **self._network_metrics(before),
         }
@@ -119,21 +101,14 @@ class PPO:
     def state(self) -> State:
         return {
             "policy": self.policy.arrays(),
-            "optimizer": {name: o.state() for name, o in self._optimizers.items()},
+            "optimizer": self._optimizer.state(),
             "rewards": self._rewards.state(),
             "experience": self._experience.state(),
         }
 
     def restore(self, state: State) -> None:
         self.policy.load_state_dict(to_tensors(state["policy"], self._device))
-        moments: State = {}
-        for kept in state["optimizer"].values():
-            for key, values in kept["adam"].items():
-                moments.setdefault(key, {}).update(values)
-        for name, optimizer in self._optimizers.items():
-            # A fork may split the parameters among other optimizers than its parent had.
-            rate = state["optimizer"].get(name, {"rate": {}})["rate"]
-            optimizer.restore({"adam": moments, "rate": rate})
+        self._optimizer.restore(state["optimizer"])
         self._rewards.restore(state["rewards"])
         self._experience.restore(state["experience"])
 
@@ -179,74 +154,36 @@ class PPO:
         values = torch.cat([self.policy.value(part) for part in parts])
         return tree.map(lambda *leaves: torch.cat(leaves), *parts), values
 
-    def _improve(self, samples: Samples, knobs: Knobs, progress: Progress) -> tuple[Tensor, int]:
+    def _improve(
+        self, samples: Samples, knobs: Mapping[str, float], progress: Progress
+    ) -> tuple[Tensor, int]:
         """Take all optimizer steps; return what each measured [steps, 1 + terms + norms], the
         first column being its number of samples, and how many epochs there were."""
-        config = self._config
+        config, optimizer = self._config, self._optimizer
+        vector, adam = optimizer.flat.vector, optimizer.adam
         rows: list[Tensor] = []
         for epoch in range(config.epochs):
             first = len(rows)
-            dealt = minibatches(
+            settings = self._knobs(knobs, progress.fraction)
+            for batch in minibatches(
                 samples, config.minibatch_size, self._seed, progress.iterations, epoch
-            )
-            rows += [self._step(batch, knobs, progress.fraction) for batch in dealt]
-            kl = _means(torch.stack(rows[first:]))["approx_kl"]
-            for optimizer in self._optimizers.values():
-                optimizer.rate.adapt(kl)
-            if config.target_kl is not None and kl > config.target_kl:
-                break
+            ):
+                vector, adam, measured = self._step(vector, adam, batch, settings)
+                rows.append(measured)
+            if config.watches_kl:
+                kl = _means(torch.stack(rows[first:]))["approx_kl"]
+                for rate in optimizer.rates.values():
+                    rate.adapt(kl)
+                if config.target_kl is not None and kl > config.target_kl:
+                    break
+        optimizer.flat.vector.copy_(vector)
+        optimizer.adam = adam
         return torch.stack(rows), epoch + 1
 
-    def _step(self, batch: Samples, knobs: Knobs, fraction: float) -> Tensor:
-        """Take one optimizer step on one minibatch and measure it."""
-        config = self._config
-        advantage = self._normalize_batch(batch.advantage, batch.weight)
-        total = batch.weight.sum()
-        for optimizer in self._optimizers.values():
-            optimizer.zero_grad()
-        terms = torch.zeros(len(TERMS), device=self._device)
-        size = config.microbatch_size or config.minibatch_size
-        for start in range(0, len(batch), size):
-            part = slice(start, start + size)
-            micro, weight = batch.at(part), batch.weight[part] / total
-            objective, watched = self._terms(micro, advantage[part], knobs)
-            measured = objective @ weight
-            policy_loss, value_loss, entropy = measured.unbind()
-            loss = (
-                policy_loss
-                + config.value_coefficient * value_loss
-                - knobs.entropy_coefficient * entropy
-            )
-            loss.backward()  # type: ignore[no-untyped-call]
-            terms += torch.cat([measured.detach(), watched @ weight])
-        norms = [optimizer.step(fraction) for optimizer in self._optimizers.values()]
-        return torch.cat([total.reshape(1), terms, *norms])
-
-    def _terms(self, batch: Samples, advantage: Tensor, knobs: Knobs) -> tuple[Tensor, Tensor]:
-        """Return each sample's terms, [terms, B]: of the objective, and those only watched."""
-        distribution, value = self.policy(batch.obs)
-        log_ratio = distribution.log_prob(batch.action) - batch.log_prob
-        ratio = log_ratio.exp()
-        objective = [
-            losses.policy_loss(ratio, advantage, knobs.clip_range),
-            self._value_loss(value, batch.value, batch.target, knobs.value_clip_range),
-            distribution.entropy(),
-        ]
-        with torch.no_grad():
-            watched = [
-                losses.kl_k3(log_ratio),
-                losses.kl_k1(log_ratio),
-                losses.clipped(ratio, knobs.clip_range),
-                ratio.detach(),
-            ]
-        return torch.stack(objective), torch.stack(watched)
-
-    def _knobs(self, fraction: float) -> Knobs:
-        return Knobs(
-            clip_range=self._clip_range(fraction),
-            entropy_coefficient=self._entropy_coefficient(fraction),
-            value_clip_range=self._value_clip_range(fraction),
-        )
+    def _knobs(self, scheduled: Mapping[str, float], fraction: float) -> Knobs:
+        settings = {"value_clip_range": math.inf, **scheduled}
+        tensors = {name: torch.tensor(v, device=self._device) for name, v in settings.items()}
+        return Knobs(**tensors, rates=self._optimizer.rates_at(fraction))
 
     def _absorb(self, rollout: Rollout) -> None:
         """Let the normalizer see what the rows saw."""
@@ -258,7 +195,7 @@ class PPO:
         rows: Tensor,
         metrics: Metrics,
         samples: Samples,
-        before: dict[str, Tensor],
+        before: Tensor,
         progress: Progress,
     ) -> None:
         """Stop at the first optimizer step that was not finite, with all that led to it."""
@@ -268,7 +205,7 @@ class PPO:
         if not len(where) and not broken:
             return
         names = ("samples", *TERMS, *(f"gradient norm of {name}" for name in NORMS))
-        per_epoch = -(-len(samples) // self._config.minibatch_size)
+        per_epoch = -(-samples.size // self._config.minibatch_size)
         step = int(where[0, 0]) if len(where) else len(rows) - 1
         term = names[int(where[0, 1])] if len(where) else broken[0]
         epoch, minibatch = divmod(step, per_epoch)
@@ -282,8 +219,8 @@ class PPO:
             f"the scale of rewards and observations (ppo.normalize_returns, "
             f"policy.normalize_observations)",
             evidence={
-                "batch": tree.map(to_array, vars(batch)),
-                "weights_before": {name: to_array(value) for name, value in before.items()},
+                "batch": tree.map(to_array, batch._asdict()),
+                "weights_before": tree.map(to_array, self._optimizer.flat.unpack(before)),
                 "progress": vars(progress),
                 "term": term,
                 "epoch": epoch,
@@ -304,26 +241,19 @@ class PPO:
             "update/optimizer_steps": float(len(rows)),
         }
 
-    def _network_metrics(self, before: dict[str, Tensor]) -> Metrics:
+    def _network_metrics(self, before: Tensor) -> Metrics:
         """Measure Adam's moments and how far the parameters moved, actor and critic apart."""
-        metrics: Metrics = {}
-        for optimizer in self._optimizers.values():
-            first, second = optimizer.moments("exp_avg"), optimizer.moments("exp_avg_sq")
-            for network, parameters in optimizer.networks.items():
-                moved = [p.detach() - before[name] for name, p in parameters.items()]
-                metrics[f"update/{network}_norm"] = float(norm(moved))
-                moments = {"first": first, "second": second}
-                for order, moment in moments.items():
-                    kept = [moment[name] for name in parameters]
-                    metrics[f"optim/{network}_{order}_moment"] = float(norm(kept))
-        return metrics
-
-
-def _value_clipping(config: PPOConfig) -> tuple[Callable[[float], float], ValueLoss]:
-    """Pick the value loss and the range it takes, which is infinite for the plain one."""
-    if config.value_clip_range is None:
-        return lambda _: math.inf, losses.plain_value_loss
-    return follow(config.value_clip_range), losses.clipped_value_loss
+        flat, adam = self._optimizer.flat, self._optimizer.adam
+        vectors = {
+            "update/{}_norm": flat.vector - before,
+            "optim/{}_first_moment": adam.first,
+            "optim/{}_second_moment": adam.second,
+        }
+        return {
+            name.format(network): value
+            for name, vector in vectors.items()
+            for network, value in zip(flat.names, flat.norms(vector).tolist(), strict=True)
+        }
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def policy_loss(ratio: Tensor, advantage: Tensor, clip_range: float) -> Tensor:
+def policy_loss(ratio: Tensor, advantage: Tensor, clip_range: Tensor) -> Tensor:
     """Clipped surrogate: -min(ratio · A, clip(ratio, 1 ± clip_range) · A)."""
     clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
     return -torch.minimum(ratio * advantage, clipped * advantage)
@@ -17,13 +17,15 @@ def value_loss(value: Tensor, target: Tensor) -> Tensor:
     return (target - value).square()
 
 
-def plain_value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip_range: float) -> Tensor:
+def plain_value_loss(
+    value: Tensor, old_value: Tensor, target: Tensor, clip_range: Tensor
+) -> Tensor:
     """Stand in for `clipped_value_loss` where any move is allowed."""
     return value_loss(value, target)
 
 
 def clipped_value_loss(
-    value: Tensor, old_value: Tensor, target: Tensor, clip_range: float
+    value: Tensor, old_value: Tensor, target: Tensor, clip_range: Tensor
 ) -> Tensor:
     """Take the larger of the squared errors with and without the value's move clipped."""
     clipped = old_value + torch.clamp(value - old_value, -clip_range, clip_range)
@@ -40,7 +42,7 @@ def kl_k3(log_ratio: Tensor) -> Tensor:
     return torch.expm1(log_ratio) - log_ratio
 
 
-def clipped(ratio: Tensor, clip_range: float) -> Tensor:
+def clipped(ratio: Tensor, clip_range: Tensor) -> Tensor:
     """Mark the samples whose ratio left the clip range, as 0 and 1."""
     return ((ratio - 1).abs() > clip_range).to(ratio.dtype)
 

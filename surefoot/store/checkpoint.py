@@ -224,7 +224,6 @@ def machine() -> dict[str, str | int]:
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "threads": torch.get_num_threads(),
-        "compile": "eager",
     }
 
 

@@ -323,6 +323,29 @@ def test_a_loss_between_rollouts_costs_no_valid_step(kind: str) -> None:
         lasting(collector, rollouts)
 
 
+def test_a_loss_after_the_last_step_of_a_rollout_leaves_the_next_one_whole() -> None:
+    """Whoever is lost when its part is done must not seem to be done with the next rollout."""
+    with collecting(Marked, envs=4, horizon=30) as collector:
+        actor, stage = actor_for(collector), collector._stage
+        rollouts = [collector.collect(actor)]
+        hear, heard = stage._hear, []
+
+        def kill_after(index: int) -> None:
+            hear(index)
+            if not heard:
+                heard.append(index)
+                os.kill(stage._workers[index].pid, signal.SIGKILL)
+                stage._workers[index]._process.wait()
+                time.sleep(0.1)  # the other is still playing, or done
+                stage._replace(index, Lost("was killed"))
+
+        stage._hear = kill_after
+        rollouts += [collector.collect(actor) for _ in range(3)]
+    assert rollouts[-1].metrics["collect/workers_replaced"] == 1
+    assert sum(rollout.steps for rollout in rollouts) == 4 * 4 * 30
+    assert_own_sequences(rollouts)
+
+
 def test_new_episodes_can_begin_where_old_ones_kill_whoever_plays_them_again(
     tmp_path: Path,
 ) -> None:

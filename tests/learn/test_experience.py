@@ -20,7 +20,7 @@ def test_every_sample_is_dealt_once_per_epoch_in_minibatches_of_one_size(
 ) -> None:
     dealt = list(minibatches(samples(count), size, seed=0, iteration=0, epoch=0))
     assert len(dealt) == -(-count // size)
-    assert {len(batch) for batch in dealt} == {size}
+    assert {batch.size for batch in dealt} == {size}
     kept = torch.cat([batch.obs[batch.weight == 1] for batch in dealt])
     assert sorted(kept.tolist()) == list(range(count))
 

@@ -10,8 +10,11 @@ import torch
 from surefoot.core.errors import ConfigError, NonFiniteError
 from surefoot.core.progress import Progress
 from surefoot.core.rollout import Rollout
-from surefoot.learn.experience import minibatches
-from surefoot.learn.ppo import PPO, TERMS, WATCHED
+from surefoot.learn.experience import Samples, minibatches
+from surefoot.learn.optimizer import Adam, Flat
+from surefoot.learn.ppo import PPO
+from surefoot.learn.step import TERMS, WATCHED
+from surefoot.maths import losses
 from tests.counter import Counter
 from tests.toys import ENVS, collector, learner
 
@@ -20,6 +23,14 @@ NOW = Progress(total_steps=10_000)
 
 def parameters(ppo: PPO) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in ppo.policy.parameters()])
+
+
+def terms(ppo: PPO, batch: Samples, **scheduled: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the terms of each sample by the parameters as they are."""
+    knobs = ppo._knobs({"clip_range": 0.2, "entropy_coefficient": 0.0, **scheduled}, 0.0)
+    step: Any = ppo._step
+    objective, watched = step.terms(ppo._optimizer.flat.vector, batch, knobs)
+    return objective, watched
 
 
 def rollout(kind: str = "discrete", **settings: Any) -> tuple[PPO, Rollout]:
@@ -36,7 +47,7 @@ def test_the_first_minibatch_has_ratio_one(kind: str, normalize: bool) -> None:
     for _ in range(3):
         data = collect.collect(ppo.actor())
         batch = next(minibatches(ppo._estimate(data), 16, 0, 0, 0))
-        ratio = ppo._terms(batch, batch.advantage, ppo._knobs(0))[1][WATCHED.index("ratio")]
+        ratio = terms(ppo, batch)[1][WATCHED.index("ratio")]
         assert (ratio - 1).abs().max() < 1e-4
         metrics = ppo.update(data, NOW)
     assert metrics["ppo/ratio_first"] == pytest.approx(1, abs=1e-6)
@@ -129,7 +140,7 @@ def test_value_clipping_holds_values_near_those_before_the_update() -> None:
         before = ppo.policy.value(batch.obs)
         torch.testing.assert_close(batch.value, before)
         ppo.policy.critic[-1].bias.add_(0.5)
-        objective, _ = ppo._terms(batch, batch.advantage, ppo._knobs(0))
+        objective, _ = terms(ppo, batch, value_clip_range=0.01)
     clipped = (before + 0.01 - batch.target).square()
     unclipped = (before + 0.5 - batch.target).square()
     torch.testing.assert_close(objective[1], torch.maximum(clipped, unclipped))
@@ -141,9 +152,7 @@ def test_the_clip_fraction_counts_ratios_outside_the_clip_range() -> None:
     batch = next(minibatches(ppo._estimate(data), 64, 0, 0, 0))
     shift = torch.linspace(-0.5, 0.5, 64)
     with torch.no_grad():
-        _, watched = ppo._terms(
-            replace(batch, log_prob=batch.log_prob - shift), shift, ppo._knobs(0)
-        )
+        _, watched = terms(ppo, batch._replace(log_prob=batch.log_prob - shift))
     ratio = shift.exp()
     torch.testing.assert_close(watched[WATCHED.index("ratio")], ratio)
     expected = ((ratio > 1.2) | (ratio < 0.8)).float()
@@ -180,12 +189,13 @@ def test_the_kl_stop_looks_at_one_epoch_and_at_the_k3_estimate(
     ppo, data = rollout(minibatch_size=64, epochs=6, target_kl=0.02)
     measured = iter([0.0, 0.01, 0.03, 0.5, 0.5, 0.5])
 
-    def step(*_: Any) -> torch.Tensor:
+    def step(vector: Any, adam: Any, *_: Any) -> Any:
         terms = {**dict.fromkeys(TERMS, 0.0), "approx_kl": next(measured), "approx_kl_k1": 9.0}
-        return torch.tensor([64.0, *terms.values(), 0.0, 0.0])
+        return vector, adam, torch.tensor([64.0, *terms.values(), 0.0, 0.0])
 
     monkeypatch.setattr(ppo, "_step", step)
-    _, epochs = ppo._improve(ppo._estimate(data), ppo._knobs(0), NOW)
+    knobs = {"clip_range": 0.2, "entropy_coefficient": 0.0}
+    _, epochs = ppo._improve(ppo._estimate(data), knobs, NOW)
     assert epochs == 3
 
 
@@ -199,10 +209,18 @@ def test_gradient_and_moment_norms_are_those_of_each_network(value_rate: float |
         max_grad_norm=None,
         value_coefficient=50.0,
     )
+    flat = ppo._optimizer.flat
+    (batch,) = minibatches(ppo._estimate(data), 64, 0, 0, 0)
+    batch = batch._replace(advantage=losses.normalized(batch.advantage, batch.weight))
+    vector = flat.vector.clone().requires_grad_()
+    knobs = ppo._knobs({"clip_range": 0.2, "entropy_coefficient": 0.0}, 0.0)
+    step: Any = ppo._step
+    objective, _ = step.terms(vector, batch, knobs)
+    loss = objective[0].mean() + 50.0 * objective[1].mean()
+    (whole,) = torch.autograd.grad(loss, vector)
     metrics = ppo.update(data, NOW)
-    networks = {"policy": ppo.policy.policy_parameters(), "value": ppo.policy.value_parameters()}
-    for name, network in networks.items():
-        gradient = torch.cat([p.grad.flatten() for p in network.values()])
+    for name, part in zip(flat.names, flat.parts, strict=True):
+        gradient = whole[part]
         assert metrics[f"grad/{name}_norm"] == pytest.approx(float(gradient.norm()), rel=1e-4)
         first, second = 0.1 * gradient, 0.001 * gradient.square()
         expected = {"first": float(first.norm()), "second": float(second.norm())}
@@ -275,17 +293,44 @@ def test_two_optimizers_move_their_own_network_at_their_own_rate() -> None:
 def test_each_optimizer_clips_its_own_gradient_norm() -> None:
     ppo, data = rollout(value_learning_rate=1e-3, max_grad_norm=1e-3, minibatch_size=64, epochs=1)
     ppo.update(data, NOW)
-    for optimizer in ppo._optimizers.values():
-        norms = [p.grad.norm() for network in optimizer.networks.values() for p in network.values()]
-        assert float(torch.stack(norms).norm()) == pytest.approx(1e-3, rel=1e-2)
+    clipped = ppo._optimizer.flat.norms(ppo._optimizer.adam.first / 0.1)
+    assert clipped.tolist() == pytest.approx([1e-3, 1e-3], rel=1e-2)
+
+
+def test_one_optimizer_clips_the_norm_of_everything() -> None:
+    ppo, data = rollout(max_grad_norm=1e-3, minibatch_size=64, epochs=1)
+    ppo.update(data, NOW)
+    assert float(ppo._optimizer.adam.first.norm() / 0.1) == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_a_step_is_that_of_torchs_adam() -> None:
+    random = torch.Generator().manual_seed(0)
+    modules = {"policy": torch.nn.Linear(5, 3), "value": torch.nn.Linear(2, 7)}
+    networks = {name: dict(module.named_parameters(name)) for name, module in modules.items()}
+    flat = Flat(networks)
+    theirs = torch.nn.Parameter(flat.vector.clone())
+    reference = torch.optim.Adam([theirs], lr=0.01, eps=1e-5)
+    vector, adam = flat.vector, Adam.blank(flat.vector)
+    for _ in range(50):
+        gradient = torch.randn(len(vector), generator=random)
+        theirs.grad = gradient.clone()
+        reference.step()
+        vector, adam = adam.step(vector, gradient, torch.tensor(0.01))
+        torch.testing.assert_close(vector, theirs.detach(), rtol=1e-5, atol=1e-7)
+    assert adam.steps == 50
 
 
 @pytest.mark.parametrize("mode", ["minibatch", "rollout", "off"])
-def test_advantages_are_normalized_where_asked(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_advantages_are_normalized_where_asked(mode: str) -> None:
     ppo, data = rollout(advantages=mode, minibatch_size=16, epochs=1)
     seen: list[torch.Tensor] = []
-    terms = ppo._terms
-    monkeypatch.setattr(ppo, "_terms", lambda b, a, k: (seen.append(a), terms(b, a, k))[1])
+    step: Any = ppo._step
+
+    def watch(vector: Any, adam: Any, batch: Samples, knobs: Any) -> Any:
+        seen.append(step.normalize(batch.advantage, batch.weight))
+        return step(vector, adam, batch, knobs)
+
+    ppo._step = watch
     metrics = ppo.update(data, NOW)
     whole = torch.cat(seen)
     per_batch = [float(batch.std()) for batch in seen]

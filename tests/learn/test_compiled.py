@@ -1,0 +1,143 @@
+"""Compiled steps do what plain ones do, and are only used where that is worth it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from surefoot.config import Config, PolicyConfig, PPOConfig
+from surefoot.core.progress import Progress
+from surefoot.learn.build import build_learner, settle_compile
+from surefoot.learn.compiled import Compiled
+from surefoot.learn.experience import minibatches
+from surefoot.learn.ppo import PPO
+from tests.toys import ENVS, collector, learner
+
+NOW = Progress(total_steps=10_000)
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"value_clip_range": 0.1, "entropy_coefficient": 0.01},
+    {"microbatch_size": 5, "max_grad_norm": None},
+    {"value_learning_rate": 1e-3, "max_grad_norm": 1e-3},
+    {"advantages": "rollout", "clip_range": "linear:0.3:0.1"},
+    {"advantages": "off", "learning_rate": "adaptive:0.01:0.01"},
+]
+POLICIES: list[dict[str, Any]] = [
+    {},
+    {"shared_trunk": True, "activation": "silu"},
+    {"normalize_observations": True, "value_hidden": (8,), "activation": "gelu"},
+]
+
+
+def with_step(ppo: PPO, backend: str, events: list[Any] | None = None) -> PPO:
+    plain: Any = ppo._step
+    ppo._step = Compiled(plain, [].append if events is None else events.append, backend)
+    return ppo
+
+
+def assert_same_steps(kind: str, options: dict[str, Any], policy: Any, backend: str) -> None:
+    """Compare gradients (Adam's first moment after one step) tensor by tensor, and what follows."""
+    collect = collector(ENVS[kind])
+    plain, other = (learner(collect.spec, policy, **options) for _ in range(2))
+    events: list[Any] = []
+    compiled = with_step(other, backend, events)
+    data = collect.collect(plain.actor())
+    batch = next(minibatches(plain._estimate(data), 16, 0, 0, 0))
+    knobs = plain._knobs({"clip_range": 0.2, "entropy_coefficient": 0.01}, 0.0)
+    flat = plain._optimizer.flat
+    results = [p._step(flat.vector, plain._optimizer.adam, batch, knobs) for p in (plain, compiled)]
+    (_, mine, said), (_, theirs, also_said) = results
+    for name, gradient in flat.unpack(mine.first).items():
+        difference = (flat.unpack(theirs.first)[name] - gradient).norm()
+        assert difference <= 1e-5 * gradient.norm(), name
+    torch.testing.assert_close(said, also_said, rtol=1e-5, atol=1e-6)
+    assert plain.update(data, NOW).keys() == compiled.update(data, NOW).keys()
+    torch.testing.assert_close(flat.vector, compiled._optimizer.flat.vector, rtol=1e-3, atol=1e-4)
+    assert events == []
+
+
+@pytest.mark.parametrize("kind", ENVS)
+@pytest.mark.parametrize("number", range(len(OPTIONS)))
+def test_a_step_as_one_graph_has_the_gradients_of_a_plain_one(kind: str, number: int) -> None:
+    policy = POLICIES[number % len(POLICIES)]
+    assert_same_steps(kind, OPTIONS[number], policy, "eager")
+
+
+def test_a_compiled_step_has_the_gradients_of_a_plain_one() -> None:
+    assert_same_steps("continuous", OPTIONS[0], POLICIES[0], "inductor")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ENVS)
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_all_compiled_steps_have_the_gradients_of_plain_ones(
+    kind: str, options: dict[str, Any], policy: dict[str, Any]
+) -> None:
+    assert_same_steps(kind, options, policy, "inductor")
+
+
+def test_learners_of_one_process_have_graphs_of_their_own() -> None:
+    collect = collector(ENVS["discrete"])
+    data = collect.collect(learner(collect.spec).actor())
+    for width in range(10, 19):  # more than torch keeps graphs of one function
+        plain, other = (learner(collect.spec, {"hidden": (width,)}) for _ in range(2))
+        events: list[Any] = []
+        compiled = with_step(other, "eager", events)
+        for ppo in (plain, compiled):
+            ppo.update(data, NOW)
+        ours, theirs = (ppo._optimizer.flat.vector for ppo in (plain, compiled))
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+        assert events == []
+
+
+class Unusual(nn.Sequential):
+    """Looks at numbers, so that no graph can be made of it."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = super().forward(values)
+        return result if float(values.detach().sum()) < 1e9 else -result
+
+
+def test_what_cannot_be_compiled_is_run_as_it_is_and_said_so() -> None:
+    collect = collector(ENVS["discrete"])
+    plain, other = (learner(collect.spec) for _ in range(2))
+    for ppo in (plain, other):
+        ppo.policy.actor = Unusual(*ppo.policy.actor)
+    events: list[Any] = []
+    compiled = with_step(other, "inductor", events)
+    data = collect.collect(plain.actor())
+    results = [ppo.update(data, NOW) for ppo in (plain, compiled)]
+    assert results[0] == results[1]
+    (event,) = events
+    assert event["event"] == "not-compiled"
+    assert "\n" not in event["message"]
+
+
+@pytest.mark.parametrize(
+    ("total_steps", "hidden", "expected"),
+    [
+        (100_000, (64, 64), "off"),
+        (1_000_000, (64, 64), "on"),
+        (1_000_000, (2048, 2048), "off"),
+        (1_000_000, (256, 256), "on"),
+    ],
+)
+def test_compiling_is_settled_by_sizes(
+    total_steps: int, hidden: tuple[int, ...], expected: str
+) -> None:
+    policy, ppo = PolicyConfig(hidden=hidden), PPOConfig(minibatch_size=64, epochs=10)
+    config = Config(total_steps=total_steps, device="cpu", policy=policy, ppo=ppo)
+    assert settle_compile(config).compile == expected
+    for said in ("on", "off"):
+        asked = config.model_copy(update={"compile": said})
+        assert settle_compile(asked).compile == said
+
+
+def test_the_setting_decides_what_a_learner_runs() -> None:
+    spec = collector(ENVS["discrete"]).spec
+    steps = [build_learner(Config(compile=said), spec)._step for said in ("on", "off")]
+    assert [isinstance(step, Compiled) for step in steps] == [True, False]
