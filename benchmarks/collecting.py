@@ -31,7 +31,7 @@ from surefoot.collect.build import build_collector
 from surefoot.collect.care import Care
 from surefoot.collect.crew import SPIN, Member
 from surefoot.collect.pace import Cue, Padded
-from surefoot.collect.processes import ProcessStage
+from surefoot.collect.processes import Manner, ProcessStage, in_parent
 from surefoot.collect.worker import die_with_parent
 from surefoot.config import Config, PPOConfig
 from surefoot.core.seeding import EpisodeSeeds
@@ -274,10 +274,8 @@ def latency() -> None:
 
 def stepped(env: Any, rows: int, workers: int, horizon: int, spin: float = 0.0) -> ProcessStage:
     """Make a stage whose workers wait to be sent, with actions of 0."""
-    inference = Padded(rows)
-    stage = ProcessStage(
-        factory(env), rows, workers, horizon, inference, CARE, spin=spin, delegate=False
-    )
+    manner = Manner(Padded(rows), delegate=in_parent)
+    stage = ProcessStage(factory(env), rows, workers, horizon, manner, CARE, spin)
     obs = stage.reset(EpisodeSeeds(0), np.zeros(rows, np.int64))
     learner = build_learner(Config(), stage.spec)
     stage.begin(learner.actor(), Cue(0, 0, {}, np.ones(rows, bool)), obs)

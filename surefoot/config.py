@@ -277,6 +277,9 @@ class Config(Model):
     min_inference_size: PositiveInt | None = None
     """Let every row go at its own pace, and ask the policy as soon as this many wait for it: faster
     where steps take unequal times, but not the same numbers every time. none: rows in lanes."""
+    overlap: bool = False
+    """Let worker processes play the next rollout while this one learns: faster, but each rollout is
+    played by the policy before the last update. Runs resume from scheduled checkpoints."""
     step_timeout: PositiveFloat = 60.0
     """Seconds that one call into an environment may take in a worker before it is replaced; the
     first ones, which build it, may take 60 at least."""

@@ -181,7 +181,11 @@ def fit(parts: Parts) -> Ending:
         while not ending:
             with held.abandonable():
                 begun = time.perf_counter()
-                rollout = training.collector.collect(training.learner.actor())
+                actor = training.learner.actor()
+                rollout = training.collector.collect(actor)
+                due = (training.progress.iterations + 1) % save_every == 0
+                if not due and not training.progress.done_with(rollout):
+                    training.collector.ahead(actor)
                 collected = time.perf_counter()
                 update = training.learner.update(rollout, training.progress)
                 updated = time.perf_counter()
@@ -197,7 +201,6 @@ def fit(parts: Parts) -> Ending:
             training.note(progress, rollout, score)
             parts.sink.write(progress.steps, report(training, rollout, update, times))
             ending = finished(parts.config, training) or stopped(parts.config, parts.started)
-            due = progress.iterations % save_every == 0
             if due or (ending and ending.finished):
                 with held.abandonable():  # it may build environments, which may take long
                     training.collector.anchor()

@@ -67,6 +67,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "workers": ("CartPole-v1", {**WORKERS, "restore": "auto"}),
     "workers-fresh": ("CartPole-v1", {**WORKERS, "restore": "fresh"}),
     "workers-snapshot": ("tests.counter:Saved", WORKERS),
+    "overlap": ("CartPole-v1", {**WORKERS, "restore": "auto", "overlap": True}),
 }
 
 

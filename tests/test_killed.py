@@ -24,6 +24,7 @@ KILLS = {
     "workers": 4,
     "workers-fresh": 2,
     "workers-snapshot": 2,
+    "overlap": 3,
 }
 WAYS = {
     "cartpole": "replay",
@@ -32,6 +33,7 @@ WAYS = {
     "workers": "replay",
     "workers-fresh": "fresh",
     "workers-snapshot": "snapshot",
+    "overlap": "replay",
 }
 
 

@@ -10,8 +10,9 @@ from surefoot.collect.choose import choose, cores
 from surefoot.collect.collector import StageCollector
 from surefoot.collect.crew import SPIN, settle_in_worker
 from surefoot.collect.local import local_collector
-from surefoot.collect.pace import AsTheyCome, Inference, Padded
-from surefoot.collect.processes import ProcessStage
+from surefoot.collect.overlap import OverlapCollector
+from surefoot.collect.pace import AsTheyCome, Padded
+from surefoot.collect.processes import Manner, ProcessStage, as_it_is, in_parent
 from surefoot.collect.restoration import Fresh, Inexact, Replay, Restoration, Snapshots
 from surefoot.config import Config
 from surefoot.core.protocols import Collector, Replayable, Snapshotted
@@ -48,33 +49,37 @@ def build_collector(
 def _processes(
     config: Config, make: Factory, kind: Kind, tell: Callable[[Mapping[str, Any]], None]
 ) -> Collector:
-    workers = config.n_proc or 1
-    # With a core to spare for this process, a worker steps one lane while the actor is asked for
-    # its other. Without, a worker that waits leaves its core to asking the actor.
-    spare = cores() > workers
-    lanes, minimum = (2, -(-config.envs // 2)) if spare else (1, 1)
-    inference: Inference = Padded(config.inference_width())
-    if config.min_inference_size is not None:
-        lanes, minimum, inference = config.envs, config.min_inference_size, AsTheyCome()
+    workers, spare = config.n_proc or 1, cores() > (config.n_proc or 1)
     stage = ProcessStage(
         make,
         rows=config.envs,
         workers=workers,
         horizon=config.ppo.horizon,
-        inference=inference,
-        minimum=minimum,
-        delegate=config.min_inference_size is None,
+        manner=_manner(config, spare),
         care=Care(config.step_timeout, config.worker_restarts, config.on_env_error == "restart"),
-        lanes=lanes,
         spin=SPIN if spare else 0.0,
         rebuild=kind == "rebuild",
         tell=tell,
     )
+    make_collector = OverlapCollector if config.overlap else StageCollector
     try:
-        return StageCollector(stage, config.seed, _restoration(kind, stage))
+        return make_collector(stage, config.seed, _restoration(kind, stage))
     except BaseException:
         stage.close()
         raise
+
+
+def _manner(config: Config, spare: bool) -> Manner:
+    """Settle how workers play; `spare` says whether there is a core for this process too."""
+    if config.min_inference_size is not None:
+        return Manner(AsTheyCome(), config.min_inference_size, config.envs, in_parent)
+    inference = Padded(config.inference_width())
+    if config.overlap:  # this process has something else to do
+        return Manner(inference, delegate=as_it_is)
+    # Where actors act here and have a core to do so, a worker steps one lane while they are asked
+    # for its other. Without, a worker that waits leaves its core to them.
+    lanes, minimum = (2, -(-config.envs // 2)) if spare else (1, 1)
+    return Manner(inference, minimum, lanes)
 
 
 def _restoration(kind: Kind, env: Any) -> Restoration:

@@ -23,6 +23,7 @@ from surefoot.envs.spaces import to_spec
 FOR_WORKERS = (
     "n_proc",
     "min_inference_size",
+    "overlap",
     "on_env_error",
     "step_timeout",
     "worker_restarts",
@@ -69,6 +70,11 @@ def _check(config: Config) -> None:
     asked = _asked_for(config)
     if config.collector == "local" and asked:
         raise ConfigError(f"{asked} is for worker processes; drop it, or use --collector processes")
+    if config.overlap and config.min_inference_size is not None:
+        raise ConfigError(
+            f"min_inference_size={config.min_inference_size} has this process act, which overlap "
+            f"leaves to workers; drop one of them"
+        )
     for name in ("n_proc", "min_inference_size"):
         value = getattr(config, name)
         if value is not None and value > config.envs:
@@ -90,6 +96,8 @@ def _processes(config: Config, because: str) -> Chosen:
 
 def _pick(config: Config, make: Factory) -> Chosen:
     local = config.model_copy(update={"collector": "local"})
+    if config.overlap:
+        return _overlapping(config, make)
     if asked := _asked_for(config):
         return _processes(config, asked)
     if min(cores(), config.envs) == 1:
@@ -108,6 +116,13 @@ def _pick(config: Config, make: Factory) -> Chosen:
     if worthwhile(seconds, config.envs, config.total_steps, min(cores(), config.envs)):
         return _processes(config, because)
     return Chosen(local, f"{because}, too little for workers to be worth it")
+
+
+def _overlapping(config: Config, make: Factory) -> Chosen:
+    """Pick as many workers as there would be anyway, and at least one."""
+    picked = _pick(config.model_copy(update={"overlap": False}), make)
+    settled = {"collector": "processes", "n_proc": picked.config.n_proc or 1}
+    return Chosen(config.model_copy(update=settled), f"overlap; {picked.because}")
 
 
 def worthwhile(seconds: float, envs: int, total_steps: int, workers: int) -> bool:

@@ -60,18 +60,11 @@ class StageCollector:
         self._obs = self._reset()
 
     def collect(self, actor: Actor) -> Rollout:
-        self._settle()
-        memory = actor.memory(self.spec.rows) if self._memory is None else self._memory
-        cue = Cue(self._seed, self._iteration, memory, self._begun)
-        self._stage.begin(actor, cue, self._obs)
-        record, self._memory = self._stage.finish()
-        self._obs = tree.map(lambda leaf: leaf[-1].copy(), record.obs)
-        self._begun = record.facts.breaks((-1, slice(None)))
-        self._iteration += 1
-        rollout = record.rollout(self._tally)
-        self._restoration.note(rollout)
-        metrics = {**rollout.metrics, **self._supervision()}
-        return replace(rollout, metrics=metrics, log_prob=actor.log_prob(rollout))
+        self._begin(actor)
+        return self._end()
+
+    def ahead(self, actor: Actor) -> None:
+        """One rollout after another."""
 
     def anchor(self) -> None:
         self._settle()
@@ -88,14 +81,7 @@ class StageCollector:
         environments = self._restoration.state()
         while self._settle():  # taking it down may have found that somebody is gone
             environments = self._restoration.state()
-        return {
-            "replaced": self._stage.replaced,
-            "iteration": self._iteration,
-            "tally": self._tally.state(),
-            "begun": self._begun,
-            "memory": self._memory,
-            "environments": environments,
-        }
+        return self._counts(environments)
 
     def restore(self, state: State) -> None:
         self._iteration = _count(state["iteration"])
@@ -116,6 +102,35 @@ class StageCollector:
 
     def close(self) -> None:
         self._stage.close()
+
+    def _begin(self, actor: Actor) -> None:
+        """Have a rollout begun where the last one ended."""
+        self._settle()
+        memory = actor.memory(self.spec.rows) if self._memory is None else self._memory
+        cue = Cue(self._seed, self._iteration, memory, self._begun)
+        self._actor = actor
+        self._stage.begin(actor, cue, self._obs)
+
+    def _end(self) -> Rollout:
+        """Have the rollout played to its end, and count it."""
+        record, self._memory = self._stage.finish()
+        self._obs = tree.map(lambda leaf: leaf[-1].copy(), record.obs)
+        self._begun = record.facts.breaks((-1, slice(None)))
+        self._iteration += 1
+        rollout = record.rollout(self._tally)
+        self._restoration.note(rollout)
+        metrics = {**rollout.metrics, **self._supervision()}
+        return replace(rollout, metrics=metrics, log_prob=self._actor.log_prob(rollout))
+
+    def _counts(self, environments: State) -> State:
+        return {
+            "replaced": self._stage.replaced,
+            "iteration": self._iteration,
+            "tally": self._tally.state(),
+            "begun": self._begun,
+            "memory": self._memory,
+            "environments": environments,
+        }
 
     def _reset(self) -> Tree:
         obs = self._stage.reset(EpisodeSeeds(self._seed), self._tally.number)

@@ -17,6 +17,8 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+import cloudpickle  # type: ignore[import-untyped]
+
 import surefoot
 from surefoot.collect import slab
 from surefoot.collect.worker import ANSWER, CLOSE, COMMAND, LONGEST, TRAIL, Fault, Wires
@@ -97,8 +99,10 @@ class Member:
     def tell(self, command: str, *arguments: Any) -> None:
         """Give a command; `answer` waits for what comes of it."""
         self.go(bytes([COMMAND]))
+        # Not `send`, which would have tensors wait here until they are fetched.
+        words = cloudpickle.dumps((command, arguments))
         with suppress(BrokenPipeError, ConnectionResetError):
-            self._connection.send((command, arguments))
+            self._connection.send_bytes(words)
 
     def answer(self, patience: float = 0.0) -> Any:
         """Wait for the answer to a command; raise what went wrong, or Lost. One call may take this

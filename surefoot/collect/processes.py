@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,13 +32,39 @@ from surefoot.core.tree import Array, Tree
 from surefoot.envs.make import Factory, ship
 
 
+def in_parent(actor: Actor) -> None:
+    """Let no actor act in workers."""
+
+
+def if_light(actor: Actor) -> Acting | None:
+    """Let actors act in workers that need no torch there."""
+    return actor.light()
+
+
+def as_it_is(actor: Actor) -> Acting:
+    """Let every actor act in workers, if need be with all of torch."""
+    return actor.light() or actor
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How workers play."""
+
+    inference: Inference
+    minimum: int = 1
+    """How many rows have to wait for an actor that acts in the parent."""
+    lanes: int = 1
+    """Of each worker."""
+    delegate: Callable[[Actor], Acting | None] = if_light
+    """What workers act with by themselves; None: they are sent step by step."""
+
+
 class ProcessStage:
     """The parent's side: has rollouts played, waits for them, replaces workers that are lost.
 
-    With `delegate`, workers act by themselves if the actor has a light form. Else the actor is
-    asked here, as soon as `minimum` rows wait for it, and workers are sent step by step. When one
-    is lost, the steps its rows were in are lost too, and the episodes with them; a new worker
-    begins their next episodes. Between rollouts it is the episodes alone.
+    Workers act by themselves, or are sent step by step while the actor is asked here. When one is
+    lost, the steps its rows were in are lost too, and the episodes with them; a new worker begins
+    their next episodes. Between rollouts it is the episodes alone.
     """
 
     def __init__(
@@ -47,19 +73,15 @@ class ProcessStage:
         rows: int,
         workers: int,
         horizon: int,
-        inference: Inference,
+        manner: Manner,
         care: Care,
-        minimum: int = 1,
-        lanes: int = 1,
         spin: float = 0.0,
-        delegate: bool = True,
         rebuild: bool = False,
         tell: Callable[[Mapping[str, Any]], None] = lambda entry: None,
     ) -> None:
         self.replaced = 0
         self._make, self._shipped, self._rebuild, self._spin = make, ship(make), rebuild, spin
-        self._horizon, self._inference, self._minimum = horizon, inference, minimum
-        self._delegate, self._care = delegate, care
+        self._horizon, self._manner, self._care = horizon, manner, care
         self._losses = Losses(make.name, care.restarts, workers, tell)
         self._memory = slab.anonymous_file()
         self._poll = select.poll()
@@ -82,7 +104,7 @@ class ProcessStage:
             for index in range(workers):
                 self._engage(index)
             self.spec, native = self._look(rows)
-            self._lanes = deal(rows, workers, 1 if native else lanes)
+            self._lanes = deal(rows, workers, 1 if native else manner.lanes)
             self._set_up(workers)
             for index in range(workers):
                 self._begin(index)
@@ -121,9 +143,9 @@ class ProcessStage:
         self._record.begin(obs)
         self._playing, self._actor, self._cue = True, actor, cue
         self._since[:] = 0
-        light = actor.light() if self._delegate else None
-        if light is not None:
-            self._order = (light, cue)
+        acting = self._manner.delegate(actor)
+        if acting is not None:
+            self._order = (acting, cue)
             self._remembered.clear()
             self._due.update(self._lanes)
             for worker in self._workers.values():
@@ -230,7 +252,7 @@ class ProcessStage:
             spec=self.spec,
             lanes=[lane.rows for lane in self._of[index]],
             horizon=self._horizon,
-            inference=self._inference,
+            inference=self._manner.inference,
             rebuild=self._rebuild,
             slab=self._memory,
             spin=self._spin,
@@ -280,7 +302,8 @@ class ProcessStage:
     def _step_by_step(self) -> Tree:
         """Ask the actor here, and send workers; return what rows remember."""
         scene = Scene.of(self._actor, self._cue, self._record)
-        play(self, self._inference, self._minimum, scene, [slice(0, self.spec.rows)])
+        manner, everyone = self._manner, slice(0, self.spec.rows)
+        play(self, manner.inference, manner.minimum, scene, [everyone])
         return scene.memory
 
     def _lanes_of(self, rows: Rows) -> Iterable[Lane]:

@@ -99,6 +99,9 @@ class Watched:
         self._viewer.note(rollout)
         return rollout
 
+    def ahead(self, actor: Actor) -> None:
+        self._collector.ahead(actor)
+
     def anchor(self) -> None:
         self._collector.anchor()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
+import pickle
 import select
 import signal
 import sys
@@ -165,7 +166,7 @@ class Worker:
     def _obey(self, order: int) -> None:
         try:
             if order == COMMAND:
-                name, arguments = self._connection.recv()
+                name, arguments = pickle.loads(self._connection.recv_bytes())
                 answer = self._command(name)(*arguments)
             else:
                 assert self._troupe is not None

@@ -35,6 +35,10 @@ class Progress:
     def done(self) -> bool:
         return self.steps >= self.total_steps
 
+    def done_with(self, rollout: Rollout) -> bool:
+        """Say whether this rollout spends what is left of the budget."""
+        return self.steps + rollout.steps >= self.total_steps
+
     def after(self, rollout: Rollout, update: Metrics) -> Progress:
         """Count one iteration: its valid steps, and the passes its update says it made."""
         return replace(

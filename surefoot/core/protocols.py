@@ -130,6 +130,10 @@ class Collector(Protocol):
     def collect(self, actor: Actor) -> Rollout:
         """Play one rollout; it begins where the last one ended."""
 
+    def ahead(self, actor: Actor) -> None:
+        """Begin the next rollout with this actor now, if that is how this collector works; the
+        next `collect` returns it."""
+
     def anchor(self) -> None:
         """Make `state` one that restores exactly, if need be by cutting episodes short. Part of
         the run: it happens at every scheduled checkpoint, whether or not anybody resumes."""
