@@ -264,6 +264,9 @@ class Config(Model):
     """Environments stepped side by side."""
     env_args: dict[str, Any] = {}
     """Arguments for the environment, KEY=VALUE …; values are read as YAML."""
+    env_backend: Literal["gymnasium", "envpool", "prefer-envpool"] = "gymnasium"
+    """Whose implementation of a Gymnasium id is stepped in training: Gymnasium's, or EnvPool's in
+    C++; prefer-envpool takes EnvPool's where it is installed and has all that is asked for."""
     metrics: str = ""
     """Function of info, env or both that returns more metrics, as package.module:function or
     path/to/file.py:function; empty: what environments put into info["metrics"] alone."""

@@ -110,6 +110,8 @@ def collector_notes(choice: Chosen) -> list[str]:
     config, notes = choice.config, []
     workers = config.n_proc and f"{config.n_proc} worker process{'es' * (config.n_proc > 1)}"
     because = choice.because and f": {choice.because}"
+    if choice.backend:
+        notes.append(choice.backend)
     if workers or because:
         notes.append(f"environments are stepped by {workers or 'this process'}{because}")
     if config.min_inference_size is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from surefoot.collect.care import Care
-from surefoot.collect.choose import choose, cores
+from surefoot.collect.choose import choose, cores, stepped
 from surefoot.collect.collector import StageCollector
 from surefoot.collect.crew import SPIN, settle_in_worker
 from surefoot.collect.local import local_collector
@@ -23,6 +23,7 @@ from surefoot.envs.probe import Kind, Way
 
 def find_way(config: Config, make: Factory) -> Way:
     """Settle how environments come back: as configured, or as a probe finds."""
+    make = stepped(config, make)
     wanted = None if config.restore == "auto" else config.restore
     if config.collector == "processes":  # they were chosen for environments that may do anything
         return settle_in_worker(wanted, make, config.seed, config.step_timeout)
@@ -39,6 +40,7 @@ def build_collector(
     `tell` takes events."""
     config = choose(config, make).config
     kind = kind or find_way(config, make).kind
+    make = stepped(config, make)
     if config.collector == "processes":
         return _processes(config, make, kind, tell)
     env = make_vector(make, config.envs, rebuild=kind == "rebuild")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -16,6 +16,7 @@ from surefoot.core import seeding, tree
 from surefoot.core.errors import ConfigError
 from surefoot.core.seeding import Purpose
 from surefoot.core.spec import Spec
+from surefoot.envs import envpool
 from surefoot.envs.make import Factory
 from surefoot.envs.probe import random_action
 from surefoot.envs.spaces import to_spec
@@ -46,18 +47,49 @@ class Chosen:
 
     config: Config
     because: str = ""
+    backend: str = ""
+    """Whose environment it is and why, if that is worth a word."""
 
 
 def choose(config: Config, make: Factory) -> Chosen:
-    """Settle who steps the environments: as configured, or what looks faster."""
+    """Settle whose environments are stepped, and by whom: as configured, or what looks faster."""
+    config, backend = settle_backend(config, make)
+    make = stepped(config, make)
     _check(config)
     match config.collector:
         case "local":
-            return Chosen(config)
+            chosen = Chosen(config)
         case "processes":
-            return _processes(config, "")
+            chosen = _processes(config, "")
         case _:
-            return _pick(config, make)
+            chosen = _pick(config, make)
+    return replace(chosen, backend=backend)
+
+
+def settle_backend(config: Config, make: Factory) -> tuple[Config, str]:
+    """Settle whether EnvPool's environment is stepped; say so, and why."""
+    if config.env_backend == "gymnasium":
+        return config, ""
+    lacking = envpool.lacks(make) or ("" if envpool.installed() else "it is not installed")
+    if config.env_backend == "prefer-envpool" and lacking:
+        instead = config.model_copy(update={"env_backend": "gymnasium"})
+        return instead, f"Gymnasium's environment, not EnvPool's: {lacking}"
+    # A pool only comes back as a whole, whatever way fits Gymnasium's environment.
+    settled = {"env_backend": "envpool", "restore": "fresh"}
+    threads = pool_threads(config)
+    return config.model_copy(update=settled), f"EnvPool's environment, on {threads} threads"
+
+
+def stepped(config: Config, make: Factory) -> Factory:
+    """Return what makes the environments that are stepped in training."""
+    if config.env_backend != "envpool":
+        return make
+    return envpool.pooled(make, config.envs, pool_threads(config))
+
+
+def pool_threads(config: Config) -> int:
+    """Count the threads of a pool: all cores, but for those that learn at the same time."""
+    return max(1, cores() - config.threads) if config.overlap else cores()
 
 
 def cores() -> int:
@@ -90,7 +122,8 @@ def _asked_for(config: Config) -> str:
 
 
 def _processes(config: Config, because: str) -> Chosen:
-    workers = config.n_proc or min(cores(), config.envs)
+    most = 1 if config.env_backend == "envpool" else min(cores(), config.envs)
+    workers = config.n_proc or most
     return Chosen(config.model_copy(update={"collector": "processes", "n_proc": workers}), because)
 
 

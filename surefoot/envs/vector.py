@@ -6,6 +6,7 @@ seeds, and later ones too where the environment leaves resetting to us.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
@@ -107,6 +108,7 @@ class NativeVector:
         self._trail = np.zeros(4, np.int64) if trail is None else trail
         # Gymnasium's own wrappers of single environments take a seed for each; others take one.
         single = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        single = single or env.metadata.get("seed_for_each_row", False)
         self._seeding: Callable[[list[int], Array], Any] = _all if single else _first
         observation = to_spec(env.single_observation_space, "observation")
         action = to_spec(env.single_action_space, "action")
@@ -114,7 +116,10 @@ class NativeVector:
         require_playable(action, env.single_action_space)
         self._read = reader(observation, "observation")
         self.obs = self.spec.empty_observations(env.num_envs)
-        self._ended = np.zeros(env.num_envs, bool)
+        self._ended, self._some_ended = np.zeros(env.num_envs, bool), False
+        self._no, self._yes = np.zeros(env.num_envs, bool), np.ones(env.num_envs, bool)
+        self._zero, self._unknown = np.zeros(env.num_envs, np.int64), np.full(env.num_envs, np.nan)
+        self._no_final, self._nobody = self.spec.empty_observations(0), np.zeros(0, np.int64)
         self._episode = np.zeros(env.num_envs, np.int64)
         self._step = np.zeros(env.num_envs, np.int64)
         self._seeds = EpisodeSeeds(0)
@@ -129,7 +134,7 @@ class NativeVector:
                 self.fail(None, f"building it anew raised {type(error).__name__}: {error}", error)
         self._used = True
         self._seeds, self._episode = seeds, episodes.astype(np.int64)
-        self._ended[:] = False
+        self._ended, self._some_ended = np.zeros(self.spec.rows, bool), False
         self._step[:] = 0
         self._reset(np.ones(self.spec.rows, bool), options=None)
         return self.obs
@@ -142,7 +147,6 @@ class NativeVector:
         self._episode[rows] -= 1  # `step` counts it like every other end
 
     def step(self, action: Tree) -> Step:
-        unused = self._autoreset.unused(self._ended)
         self._leave_word()
         try:
             obs, reward, terminated, truncated, infos = self._env.step(self.spec.to_env(action))
@@ -150,30 +154,52 @@ class NativeVector:
             self.fail(None, str(fault), fault.cause)
         except Exception as error:
             self.fail(None, f"step raised {type(error).__name__}: {error}", error)
+        reward = self._column(reward, np.float64, "reward")
+        terminated = self._column(terminated, np.bool_, "terminated")
+        truncated = self._column(truncated, np.bool_, "truncated")
+        ended = terminated | truncated
+        if not self._some_ended and not ended.any():
+            return self._uneventful(obs, reward, infos)
+        unused = self._autoreset.unused(self._ended)
         self._step = np.where(unused, 0, self._step + 1)
         valid = ~unused
-        reward = self._column(reward, np.float64, "reward")
-        terminated = self._column(terminated, np.bool_, "terminated") & valid
-        truncated = self._column(truncated, np.bool_, "truncated") & valid
-        ended = terminated | truncated
+        terminated, truncated, ended = terminated & valid, truncated & valid, ended & valid
         final = self._autoreset.settle(self, obs, ended, infos)
         self._check(reward, final, np.flatnonzero(ended))
         self._episode += ended
         self._step[ended] = 0
-        self._ended = ended
+        self._ended, self._some_ended = ended, bool(ended.any())
         info, success = self._numbers(infos, valid, ended)
-        lost = np.zeros(self.spec.rows, np.int64)
         return Step(
             self.obs,
             reward,
             terminated,
             truncated,
             valid,
-            lost,
+            self._zero,
             final,
             success,
             info,
-            notable=bool((ended | unused).any()),
+            notable=True,
+        )
+
+    def _uneventful(self, obs: Any, reward: Array, infos: dict[str, Any]) -> Step:
+        """Take a step in which nothing ended and every action was used, as nearly all are."""
+        self._step += 1
+        self.take(obs)
+        self._check(reward, self._no_final, self._nobody)
+        info, success = self._numbers(infos, self._yes, self._no) if infos else ({}, self._unknown)
+        return Step(
+            self.obs,
+            reward,
+            self._no,
+            self._no,
+            self._yes,
+            self._zero,
+            self._no_final,
+            success,
+            info,
+            notable=False,
         )
 
     def restart(self, rows: Array) -> Tree:
@@ -191,6 +217,7 @@ class NativeVector:
     def recall(self, state: State) -> None:
         snapshot.put(self._env, state["env"])
         self._ended, self._step = np.array(state["ended"]), np.array(state["step"])
+        self._some_ended = bool(self._ended.any())
         self._episode = np.array(state["episode"])
 
     def close(self) -> None:
@@ -240,15 +267,16 @@ class NativeVector:
         return column
 
     def _check(self, reward: Array, final: Tree, ended: Array) -> None:
-        if not np.isfinite(reward).all():
+        if not math.isfinite(reward.sum()) and not np.isfinite(reward).all():
             row = int((~np.isfinite(reward)).argmax())
             self.fail(row, f"reward is {reward[row]}")
-        everyone = np.arange(self.spec.rows)
-        named = (("observation", self.obs, everyone), ("final observation", final, ended))
-        for what, obs, rows in named:
-            if (found := nonfinite(obs)) is not None:
-                path, index = found
-                self.fail(int(rows[index]), f"{what}{'/' + path if path else ''} is not finite")
+        if (found := nonfinite(self.obs)) is not None:
+            path, row = found
+            self.fail(row, f"observation{'/' + path if path else ''} is not finite")
+        if len(ended) and (found := nonfinite(final)) is not None:
+            path, index = found
+            row = int(ended[index])
+            self.fail(row, f"final observation{'/' + path if path else ''} is not finite")
 
     def _numbers(
         self, infos: dict[str, Any], valid: Array, ended: Array

@@ -1,0 +1,110 @@
+"""EnvPool: many well-known environments in C++, stepped side by side by threads.
+
+It goes on after an end like Gymnasium's vectors with next-step autoreset: the step after it returns
+the first observation of the next episode and does not count. A fall at the very moment of the time
+limit is reported as truncated alone. Only the first episode of a row has a seed of its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
+from gymnasium.vector.utils import batch_space
+
+from surefoot.core.errors import ConfigError
+from surefoot.core.tree import Array
+from surefoot.envs.make import Factory, Imported, Registered
+
+REMEDY = "use --env-backend gymnasium"
+
+
+def installed() -> bool:
+    return importlib.util.find_spec("envpool") is not None
+
+
+def lacks(make: Factory) -> str:
+    """Say what this environment asks for that EnvPool does not have; empty if nothing."""
+    if not isinstance(make.function, Registered):
+        return f"{make.name} is not an id of Gymnasium's"
+    if make.arguments:
+        return f"it takes no environment arguments ({', '.join(make.arguments)})"
+    if make.metrics is not None:
+        return f"it has no info for the metrics function {make.metrics.name}"
+    return ""
+
+
+def pooled(make: Factory, rows: int, threads: int) -> Factory:
+    """Turn what makes one of Gymnasium's environments into what makes a pool of so many."""
+    if reason := lacks(make):
+        raise ConfigError(f"EnvPool cannot be used: {reason}; {REMEDY}")
+    if not installed():
+        raise ConfigError(f"EnvPool is not installed: pip install 'surefoot[envpool]', or {REMEDY}")
+    arguments = {"name": make.name, "rows": rows, "threads": threads}
+    return Factory(f"{make.name} (EnvPool)", Imported(f"{__name__}:Pool"), arguments)
+
+
+class Pool(GymnasiumVectorEnv[Any, Any, Any]):
+    """A pool of environments, with the spaces that Gymnasium's have; it is made at `reset`, since
+    EnvPool takes seeds only then."""
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "seed_for_each_row": True}
+
+    def __init__(self, name: str, rows: int, threads: int) -> None:
+        import envpool
+
+        if name not in envpool.list_all_envs():
+            raise ConfigError(f"EnvPool has no {name}; {REMEDY}")
+        self._name, self._threads = name, threads
+        self._pool: Any = None
+        self.num_envs = rows
+        single = gymnasium.make(name, disable_env_checker=True)
+        limit = single.spec.max_episode_steps if single.spec else None
+        self._limit = {} if limit is None else {"max_episode_steps": limit}
+        self.single_observation_space = single.observation_space
+        self.single_action_space = single.action_space
+        self.observation_space = batch_space(single.observation_space, rows)
+        self.action_space = batch_space(single.action_space, rows)
+        single.close()
+        self._require_same(envpool.make_spec(name))
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
+        import envpool
+
+        self.close()
+        seeds = [int(each) % 2**31 for each in seed]  # it takes no larger ones
+        self._pool = envpool.make_gymnasium(
+            self._name,
+            num_envs=self.num_envs,
+            num_threads=self._threads,
+            seed=seeds,
+            **self._limit,
+        )
+        obs, _ = self._pool.reset()
+        return obs, {}
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        obs, reward, terminated, truncated, _ = self._pool.step(actions)
+        return obs, reward, terminated, truncated, {}
+
+    def close(self, **_: Any) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    def _require_same(self, spec: Any) -> None:
+        """Refuse an environment that has the name alone in common with Gymnasium's."""
+        theirs = {
+            "observation": (self.single_observation_space, spec.gymnasium_observation_space),
+            "action": (self.single_action_space, spec.gymnasium_action_space),
+        }
+        for what, (ours, pools) in theirs.items():
+            same = type(ours) is type(pools) and ours.shape == pools.shape
+            if not same or np.dtype(ours.dtype).kind != np.dtype(pools.dtype).kind:
+                raise ConfigError(
+                    f"{self._name} has {what}s {pools} in EnvPool and {ours} in Gymnasium; {REMEDY}"
+                )
