@@ -21,6 +21,7 @@ from surefoot.core import signals
 from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import ConfigError
 from surefoot.core.events import Bulletin
+from surefoot.core.laps import Laps
 from surefoot.core.metrics import Metrics, mean, prefixed, present
 from surefoot.core.progress import Progress
 from surefoot.core.protocols import Learner, Sink
@@ -175,33 +176,30 @@ def carry_out(
 def fit(parts: Parts) -> Ending:
     """Collect, update, report, save: until the budget is spent or something says stop."""
     training, saver = parts.training, parts.saver
-    save_every = parts.config.checkpoint_iterations()
+    save_every, laps = parts.config.checkpoint_iterations(), Laps()
     with signals.held() as held, interruptible(held, parts.run, saver, parts.sink) as kept:
         ending = finished(parts.config, training)  # it may have ended before it could say so
         if ending:
             saver.finish(training.boundary(parts.log.offset))
         while not ending:
             with held.abandonable():
-                begun = time.perf_counter()
                 actor = training.learner.actor()
                 rollout = training.collector.collect(actor)
                 due = (training.progress.iterations + 1) % save_every == 0
                 if not due and not training.progress.done_with(rollout):
                     training.collector.ahead(actor)
-                collected = time.perf_counter()
+                laps.lap("collect")
                 update = training.learner.update(rollout, training.progress)
-                updated = time.perf_counter()
+                laps.lap("update")
                 before, progress = training.progress, training.progress.after(rollout, update)
                 evaluation = parts.evaluate(progress)
-                evaluated = time.perf_counter()
-
-            times = {"collect": collected - begun, "update": updated - collected}
-            if evaluation:
-                update |= evaluation.metrics()
-                times["evaluate"] = evaluated - updated
+                if evaluation:
+                    update |= evaluation.metrics()
+                    laps.lap("evaluation")
             score = evaluation.return_mean if evaluation else None
             training.note(progress, rollout, score)
-            parts.sink.write(progress.steps, report(training, rollout, update, times))
+            parts.sink.write(progress.steps, report(training, rollout, update, laps.take()))
+            laps.lap("reporting")
             ending = finished(parts.config, training) or stopped(parts.config, parts.started)
             if due or (ending and ending.finished):
                 with held.abandonable():  # it may build environments, which may take long
@@ -212,6 +210,7 @@ def fit(parts: Parts) -> Ending:
                 (saver.finish if ending.finished else saver.stop)(kept.boundary)
             elif due:
                 saver.save(kept.boundary)
+            laps.lap("saving")
     return ending
 
 
@@ -227,15 +226,23 @@ def report(
         steps=steps,
         episodes=len(rollout.episodes),
     )
-    speed = {"steps_per_second": steps / (times["collect"] + times["update"])}
     return {
         **prefixed("rollout", facts),
         **training.recent.metrics(),
         **training.progress.metrics(),
         **update,
         **rollout.metrics,
-        **prefixed("time", {**times, **speed}),
+        **prefixed("time", _split(rollout, update, times)),
     }
+
+
+def _split(rollout: Rollout, update: Metrics, laps: dict[str, float]) -> Metrics:
+    """Say where the time went since the last report; the parts add up to all of it."""
+    collecting, compiling = laps.pop("collect"), update.get("time/compile", 0.0)
+    speed = rollout.steps / (collecting + laps["update"] - compiling)
+    learning = {**laps, "update": laps["update"] - compiling}
+    copying = collecting - sum(rollout.seconds.values())
+    return {**rollout.seconds, "copying": copying, **learning, "steps_per_second": speed}
 
 
 @contextmanager

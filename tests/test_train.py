@@ -1,10 +1,12 @@
 """Whole runs: what they write, how they end, and that they repeat."""
 
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -376,3 +378,38 @@ def test_what_is_saved_after_a_fault_is_the_last_boundary(tmp_path: Path) -> Non
     # 32 steps make 6 episodes of 5, and two steps of the next, rewarded 1 and 2
     assert tally == {"number": [6] * 4, "length": [2] * 4, "total": [3.0] * 4}
     assert state["collector"]["iteration"] == 2
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"collector": "local"},
+        {"collector": "processes", "n_proc": 2},
+        {"collector": "processes", "n_proc": 2, "min_inference_size": 2},
+        {"collector": "processes", "n_proc": 1, "overlap": True},
+    ],
+)
+def test_time_is_divided_without_a_remainder(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, stamps, parts = importlib.import_module("surefoot.train"), [], []
+    report = loop.report
+
+    def watch(*arguments: Any) -> Any:
+        stamps.append(time.perf_counter())
+        metrics = report(*arguments)
+        split = {k: v for k, v in metrics.items() if k.startswith("time/") and "per_" not in k}
+        parts.append(split)
+        return metrics
+
+    monkeypatch.setattr(loop, "report", watch)
+    ppo = {"horizon": 64, "minibatch_size": 64, "epochs": 2}
+    fixed = {"total_steps": 4096, "envs": 4, "checkpoint_every": "4it", "evaluate_every": "5it"}
+    surefoot.train("CartPole-v1", out=tmp_path / "run", ppo=ppo, **fixed, **settings)
+    for wall, split in zip(np.diff(stamps), parts[1:], strict=True):
+        assert all(seconds >= 0 for seconds in split.values()), split
+        assert sum(split.values()) == pytest.approx(wall, rel=0.03, abs=1e-3)
+    names = {name.removeprefix("time/") for split in parts for name in split}
+    waiting = {"waiting"} if settings["collector"] == "processes" else set()
+    always = {"environment", "acting", "copying", "update", "evaluation", "reporting", "saving"}
+    assert names == always | waiting

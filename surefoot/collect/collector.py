@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from surefoot.collect.facts import Tally
-from surefoot.collect.pace import Cue
-from surefoot.collect.record import Record
+from surefoot.collect.pace import Cue, Played
 from surefoot.collect.restoration import Restoration
 from surefoot.core import tree
 from surefoot.core.metrics import Metrics
@@ -37,8 +37,8 @@ class Stage(Protocol):
     def begin(self, actor: Actor, cue: Cue, obs: Tree) -> None:
         """Begin a rollout in which rows see this [N, …] at first."""
 
-    def finish(self) -> tuple[Record, Tree]:
-        """Play it to its end; return its record, and what rows remember [N, …]."""
+    def finish(self) -> Played:
+        """Play it to its end."""
 
     def broken(self) -> tuple[Array, Tree]:
         """Say how many episodes each row [N] has lost since this was asked last, other than in a
@@ -113,14 +113,17 @@ class StageCollector:
 
     def _end(self) -> Rollout:
         """Have the rollout played to its end, and count it."""
-        record, self._memory = self._stage.finish()
+        record, self._memory, seconds = self._stage.finish()
         self._obs = tree.map(lambda leaf: leaf[-1].copy(), record.obs)
         self._begun = record.facts.breaks((-1, slice(None)))
         self._iteration += 1
         rollout = record.rollout(self._tally)
         self._restoration.note(rollout)
         metrics = {**rollout.metrics, **self._supervision()}
-        return replace(rollout, metrics=metrics, log_prob=self._actor.log_prob(rollout))
+        begun = time.perf_counter()
+        log_prob = self._actor.log_prob(rollout)
+        seconds["acting"] += time.perf_counter() - begun
+        return replace(rollout, metrics=metrics, seconds=seconds, log_prob=log_prob)
 
     def _counts(self, environments: State) -> State:
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from surefoot.collect.collector import StageCollector
-from surefoot.collect.pace import Cue, Ensemble, Inference, Padded, Scene, play
+from surefoot.collect.pace import Cue, Ensemble, Inference, Padded, Played, Scene, play
 from surefoot.collect.record import Record
 from surefoot.collect.restoration import Fresh, Restoration
 from surefoot.core.protocols import Actor, VectorEnv
@@ -32,11 +32,13 @@ class LocalStage:
         self._actor, self._cue, self._record = actor, cue, Record.private(self.spec, self._horizon)
         self._record.begin(obs)
 
-    def finish(self) -> tuple[Record, Tree]:
+    def finish(self) -> Played:
         every = slice(0, self.spec.rows)
         scene = Scene.of(self._actor, self._cue, self._record)
-        play(Ensemble({0: (every, self._env)}, self._record), self._inference, 1, scene, [every])
-        return self._record, scene.memory
+        ensemble = Ensemble({0: (every, self._env)}, self._record)
+        play(ensemble, self._inference, 1, scene, [every])
+        seconds = {"environment": ensemble.seconds, "acting": scene.seconds}
+        return Played(self._record, scene.memory, seconds)
 
     def broken(self) -> tuple[Array, Tree]:
         return self._none, {}

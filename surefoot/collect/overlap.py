@@ -29,7 +29,7 @@ class OverlapCollector(StageCollector):
     def anchor(self) -> None:
         if self._under_way:  # the run ends sooner than anybody knew
             self._under_way = False
-            record, _ = self._stage.finish()
+            record = self._stage.finish().record
             everyone = np.ones(self.spec.rows, bool)
             self._skip(record.passed() + 1, self._stage.restart(everyone))
         super().anchor()

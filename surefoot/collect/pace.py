@@ -3,6 +3,7 @@ theirs. Rows are stepped in lanes, some rows together, and each lane goes at its
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import numpy as np
 from surefoot.collect.facts import Rows, Time
 from surefoot.collect.record import Record
 from surefoot.core import seeding, tree
+from surefoot.core.metrics import Metrics
 from surefoot.core.protocols import Acting, VectorEnv
 from surefoot.core.seeding import Purpose
 from surefoot.core.tree import Array, Tree
@@ -35,6 +37,8 @@ class Ensemble:
         """`lanes` go by their first row."""
         self._lanes, self._record = lanes, record
         self._sent: deque[int] = deque()
+        self.seconds = 0.0
+        """Time spent in environments."""
 
     def send(self, rows: Rows) -> None:
         assert isinstance(rows, slice)  # lanes wait for nobody, so they come one by one
@@ -47,8 +51,20 @@ class Ensemble:
         """Let the lane with this first row take its next step; return its rows."""
         rows, env = self._lanes[first]
         action = tree.index(self._record.action, (int(self._record.made[first]), rows))
-        self._record.add(rows, env.step(action))
+        begun = time.perf_counter()
+        step = env.step(action)
+        self.seconds += time.perf_counter() - begun
+        self._record.add(rows, step)
         return rows
+
+
+class Played(NamedTuple):
+    """A rollout that is over: its record, what rows remember [N, …], and where the time went that
+    somebody waited for it."""
+
+    record: Record
+    memory: Tree
+    seconds: Metrics
 
 
 class Cue(NamedTuple):
@@ -77,6 +93,8 @@ class Scene:
     record: Record
     remembers: bool
     """Whether there is anything to remember."""
+    seconds: float = 0.0
+    """Time spent on choosing actions."""
 
     @classmethod
     def of(cls, actor: Acting, cue: Cue, record: Record) -> Scene:
@@ -157,7 +175,9 @@ def _turn(
             return through
         t, rows = t[going], np.arange(len(scene.begun))[rows][going]
     scene.forget(blank, rows)
+    begun = time.perf_counter()
     action = inference.act(scene, t, rows)
+    scene.seconds += time.perf_counter() - begun
     tree.write(scene.record.action, (t, rows), action)
     players.send(rows)
     return through

@@ -18,12 +18,13 @@ from surefoot.collect.care import Care, Losses
 from surefoot.collect.crew import GRACE, SLICE, START_SECONDS, Lost, Member, give_up
 from surefoot.collect.facts import Rows
 from surefoot.collect.lanes import Lane, deal, rows_of
-from surefoot.collect.pace import Cue, Inference, Scene, play
+from surefoot.collect.pace import Cue, Inference, Played, Scene, play
 from surefoot.collect.record import Record
 from surefoot.collect.reports import Gathered, Reports
 from surefoot.collect.worker import ANSWER, Task, await_news, shared_layout
 from surefoot.core import tree
 from surefoot.core.errors import ConfigError, EnvError
+from surefoot.core.metrics import Metrics
 from surefoot.core.protocols import Acting, Actor
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.spec import Spec
@@ -99,7 +100,8 @@ class ProcessStage:
         """Lanes that were sent and are not done."""
         self._landed: set[Lane] = set()
         """Those that are done and were not received."""
-        self._remembered: dict[int, Tree] = {}
+        self._said: dict[int, tuple[Tree, Metrics]] = {}
+        """What workers said at the end of their part: what rows remember, where the time went."""
         try:
             for index in range(workers):
                 self._engage(index)
@@ -146,18 +148,20 @@ class ProcessStage:
         acting = self._manner.delegate(actor)
         if acting is not None:
             self._order = (acting, cue)
-            self._remembered.clear()
+            self._said.clear()
             self._due.update(self._lanes)
             for worker in self._workers.values():
                 worker.tell("play", *self._order)
 
-    def finish(self) -> tuple[Record, Tree]:
-        memory = self._by_themselves() if self._order else self._step_by_step()
+    def finish(self) -> Played:
+        begun = time.perf_counter()
+        memory, spent = self._by_themselves() if self._order else self._step_by_step()
+        seconds = _attributed(time.perf_counter() - begun, spent)
         self._episode += self._record.passed()
         self._playing, self._order = False, None
         for index in self._workers:
             self._losses.fruit(index)
-        return self._record.copy(), memory
+        return Played(self._record.copy(), memory, seconds)
 
     def send(self, rows: Rows) -> None:
         orders: dict[int, list[int]] = {}
@@ -289,22 +293,27 @@ class ProcessStage:
         for lane, obs in zip(self._of[index], seen, strict=True):
             tree.write(self._seen, lane.rows, obs)
 
-    def _by_themselves(self) -> Tree:
-        """Wait until workers have played; return what rows remember."""
+    def _by_themselves(self) -> tuple[Tree, Metrics]:
+        """Wait until workers have played; return what rows remember, and where the time of a worker
+        went on average."""
         while self._due:
             self._attend()
         memory = tree.map(np.copy, self._cue.memory)
-        for index, remembered in self._remembered.items():
+        spent: Metrics = {}
+        for index, (remembered, seconds) in self._said.items():
             for lane in self._of[index]:
                 tree.write(memory, lane.rows, tree.index(remembered, lane.rows))
-        return memory
+            for name, value in seconds.items():
+                spent[name] = spent.get(name, 0.0) + value / len(self._said)
+        return memory, spent
 
-    def _step_by_step(self) -> Tree:
-        """Ask the actor here, and send workers; return what rows remember."""
+    def _step_by_step(self) -> tuple[Tree, Metrics]:
+        """Ask the actor here, and send workers; return what rows remember, and how long it took to
+        ask."""
         scene = Scene.of(self._actor, self._cue, self._record)
         manner, everyone = self._manner, slice(0, self.spec.rows)
         play(self, manner.inference, manner.minimum, scene, [everyone])
-        return scene.memory
+        return scene.memory, {"acting": scene.seconds}
 
     def _lanes_of(self, rows: Rows) -> Iterable[Lane]:
         """List the lanes that these rows are."""
@@ -332,7 +341,7 @@ class ProcessStage:
         for said in worker.hear():
             if said == ANSWER:
                 with self._faults_are_losses():
-                    self._remembered[index] = worker.listen()
+                    self._said[index] = worker.listen()
                 self._due.difference_update(self._of[index])
             else:
                 lane = self._numbered[index, said]
@@ -404,6 +413,15 @@ class ProcessStage:
             self._poll.unregister(worker.done)
             del self._by_wire[worker.done]
         worker.end()
+
+
+def _attributed(waited: float, spent: Metrics) -> Metrics:
+    """Divide the time that was waited by what those spent it on who were waited for; they may have
+    begun before."""
+    known = sum(spent.values())
+    share = min(1.0, waited / known) if known else 0.0
+    parts = {name: share * spent.get(name, 0.0) for name in ("environment", "acting")}
+    return {**parts, "waiting": waited - sum(parts.values())}
 
 
 def _first_row(lane: Lane) -> int:

@@ -30,6 +30,7 @@ from surefoot.collect.record import Record
 from surefoot.collect.reports import Reports
 from surefoot.collect.screen import Screen
 from surefoot.core.errors import SurefootError
+from surefoot.core.metrics import Metrics
 from surefoot.core.protocols import Acting, VectorEnv
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.spec import Spec
@@ -102,11 +103,13 @@ class Troupe:
         """Let a lane take its next step; somebody else has chosen the actions."""
         self._ensemble.step(self._rows[lane].start)
 
-    def play(self, actor: Acting, cue: Cue) -> Tree:
-        """Play a rollout to its end, from wherever it is; return what rows remember."""
+    def play(self, actor: Acting, cue: Cue) -> tuple[Tree, Metrics]:
+        """Play a rollout to its end, from wherever it is; return what rows remember, and where the
+        time went."""
         scene = Scene.of(actor, cue, self._record)
+        self._ensemble.seconds = 0.0
         play(self._ensemble, self._inference, 1, scene, self._rows)
-        return scene.memory
+        return scene.memory, {"environment": self._ensemble.seconds, "acting": scene.seconds}
 
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> list[Tree]:
         return [env.reset(seeds, episodes[rows]) for rows, env in self._lanes.values()]

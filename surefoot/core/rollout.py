@@ -10,6 +10,9 @@ import numpy as np
 from surefoot.core.metrics import Metrics
 from surefoot.core.tree import Array, Tree
 
+NOT_KEPT = ("episodes", "metrics", "seconds")
+"""What was reported when a rollout was new, and is not needed to use it again."""
+
 
 @dataclass(frozen=True)
 class Episode:
@@ -53,6 +56,8 @@ class Rollout:
     episodes: list[Episode] = field(default_factory=list)
     metrics: Metrics = field(default_factory=dict)
     """`env/…`: the numbers environments reported, averaged over the rollout."""
+    seconds: Metrics = field(default_factory=dict)
+    """Where the time went until it was there: environment, acting, waiting."""
 
     @property
     def ended(self) -> Array:
@@ -71,7 +76,7 @@ class Rollout:
 
     def arrays(self) -> dict[str, Any]:
         """Return the arrays a learner needs to use this rollout again, as a State tree."""
-        names = [name for name in self.__dataclass_fields__ if name not in ("episodes", "metrics")]
+        names = [name for name in self.__dataclass_fields__ if name not in NOT_KEPT]
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     @classmethod

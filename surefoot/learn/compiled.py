@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 from surefoot.config import Config
-from surefoot.learn.step import MinibatchStep, Step
+from surefoot.learn.experience import Samples
+from surefoot.learn.optimizer import Adam
+from surefoot.learn.step import Knobs, MinibatchStep
 
 WORTHWHILE_STEPS = 40_000
 """Optimizer steps that make up for compiling."""
@@ -72,24 +74,25 @@ class Compiled:
             "options": OPTIONS if backend == "inductor" else None,
         }
         in_graph = replace(step, gradient=differentiated_in_graph)
-        self._run: Step = torch.compile(in_graph, **settings)
+        self._run: Callable[..., tuple[Tensor, Adam, Tensor]] = torch.compile(in_graph, **settings)
         self._plain, self._tell, self._tried = step, tell, False
-        self.seconds = 0.0
-        """What compiling took."""
+        self.compile_seconds = 0.0
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(
+        self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs
+    ) -> tuple[Tensor, Adam, Tensor]:
         if self._tried:
-            return self._run(*arguments)
+            return self._run(vector, adam, batch, knobs)
         self._tried, begun = True, time.perf_counter()
         try:
-            return self._run(*arguments)
+            return self._run(vector, adam, batch, knobs)
         except Exception as error:  # nothing is changed yet, so it can be done otherwise
             self._run = self._plain
             message = f"updates are not compiled, which is slower: {_first_line(error)}"
             self._tell({"event": "not-compiled", "message": message, "error": str(error)})
-            return self._run(*arguments)
+            return self._run(vector, adam, batch, knobs)
         finally:
-            self.seconds = time.perf_counter() - begun
+            self.compile_seconds = time.perf_counter() - begun
 
 
 def _first_line(error: Exception) -> str:

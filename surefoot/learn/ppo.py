@@ -87,12 +87,15 @@ class PPO:
         before = self._optimizer.flat.vector.clone()
         advantage = self._normalize_all(samples.advantage, samples.weight)
         dealt = samples._replace(advantage=advantage)
+        compiled = self._step.compile_seconds
         rows, epochs = self._improve(dealt, knobs, progress)
+        compiling = self._step.compile_seconds - compiled
         metrics = {
             **self._measured(rows, epochs),
             **prefixed("ppo", {**rates, **knobs}),
             **_critic_metrics(samples),
             **self._network_metrics(before),
+            **({"time/compile": compiling} if compiling else {}),
         }
         self._require_finite(rows, metrics, dealt, before, progress)
         self._absorb(rollout)

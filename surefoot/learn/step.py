@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -36,9 +36,18 @@ class Knobs(NamedTuple):
     """Of each network."""
 
 
-Step: TypeAlias = Callable[[Tensor, Adam, Samples, Knobs], tuple[Tensor, Adam, Tensor]]
-"""From parameters, Adam's memory, a minibatch and knobs to the parameters and memory that follow,
-and what was measured: the number of samples, TERMS, NORMS."""
+class Step(Protocol):
+    """An optimizer step, however it is run."""
+
+    @property
+    def compile_seconds(self) -> float:
+        """How long compiling took, if that has happened."""
+
+    def __call__(
+        self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs
+    ) -> tuple[Tensor, Adam, Tensor]:
+        """Return the parameters and Adam's memory that follow on a minibatch, and what was
+        measured: the number of samples, TERMS, NORMS."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,7 @@ class MinibatchStep:
     microbatch_size: int
     gradient: Callable[..., Callable[..., tuple[Tensor, Tensor]]]
     """Turns a function of a vector into one that returns its gradient and what else it gives."""
+    compile_seconds: ClassVar[float] = 0.0
 
     def __call__(
         self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs
