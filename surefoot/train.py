@@ -198,6 +198,7 @@ def fit(parts: Parts) -> Ending:
                     laps.lap("evaluation")
             score = evaluation.return_mean if evaluation else None
             training.note(progress, rollout, score)
+            laps.lap("reporting")
             parts.sink.write(progress.steps, report(training, rollout, update, laps.take()))
             laps.lap("reporting")
             ending = finished(parts.config, training) or stopped(parts.config, parts.started)

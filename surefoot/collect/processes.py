@@ -421,7 +421,7 @@ def _attributed(waited: float, spent: Metrics) -> Metrics:
     known = sum(spent.values())
     share = min(1.0, waited / known) if known else 0.0
     parts = {name: share * spent.get(name, 0.0) for name in ("environment", "acting")}
-    return {**parts, "waiting": waited - sum(parts.values())}
+    return {**parts, "waiting": max(0.0, waited - sum(parts.values()))}
 
 
 def _first_row(lane: Lane) -> int:
