@@ -174,6 +174,11 @@ class PolicyConfig(Model):
     normalize_observations: bool = False
     """Scale observations by their running mean and deviation, which travel with the policy."""
 
+    @property
+    def plain(self) -> bool:
+        """Whether a policy can act in numpy, which lacks the error function."""
+        return self.activation != "gelu"
+
     def check(self) -> None:
         """Refuse settings that contradict each other."""
         if self.shared_trunk and self.value_hidden is not None:
@@ -297,7 +302,8 @@ class Config(Model):
     seconds. auto does where that saves time, by the number of steps and parameters; last bits
     differ."""
     threads: PositiveInt = 1
-    """CPU threads for torch and numpy; results are bit-identical only at the same number."""
+    """CPU threads for torch; results are bit-identical only at the same number. Acting in numpy is
+    on one thread."""
     stop_at: float | None = None
     """Finish early once the mean return of the recent episodes reaches this; none: do not."""
     max_hours: PositiveFloat | None = None

@@ -248,11 +248,11 @@ def _split(rollout: Rollout, update: Metrics, laps: dict[str, float]) -> Metrics
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Let torch and numpy's matrix products use this many threads."""
+    """Let torch use this many threads; and numpy one, in which policies act as in workers."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        with threadpool_limits(limits=count, user_api="blas"):
+        with threadpool_limits(limits=1, user_api="blas"):
             yield
     finally:
         torch.set_num_threads(before)

@@ -236,3 +236,60 @@ class Reporting(Counter):
         if self.many:
             info["metrics"]["x" * 200] = 1.0
         return *facts, info
+
+
+class Unforgiving(Saved):
+    """Cannot be put back, and in the end cannot even be looked at."""
+
+    def __init__(self, dies: bool = False) -> None:
+        super().__init__()
+        self.dies = dies
+
+    def get_state(self) -> Any:
+        if self.dies:
+            os._exit(9)
+        return super().get_state()
+
+    def set_state(self, state: Any) -> None:
+        raise RuntimeError("no")
+
+
+class Moody(Marked):
+    """Does once what `file` is there for, and removes it: raise in reset, or hang in a step."""
+
+    def __init__(self, file: str, hang: bool = False) -> None:
+        super().__init__()
+        self.file, self.hang = Path(file), hang
+
+    def _in_the_mood(self) -> bool:
+        try:
+            self.file.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if not self.hang and self._in_the_mood():
+            raise RuntimeError("once")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        if self.hang and self._in_the_mood():
+            time.sleep(60)
+        return super().step(action)
+
+
+class Closing(Counter):
+    """Takes its time, and leaves a mark when it is closed."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self.file = Path(file)
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.005)
+        return super().step(action)
+
+    def close(self) -> None:
+        with self.file.open("a") as file:
+            file.write("closed\n")

@@ -78,10 +78,11 @@ def _manner(config: Config, spare: bool) -> Manner:
     inference = Padded(config.inference_width())
     if config.overlap:  # this process has something else to do
         return Manner(inference, delegate=as_it_is)
-    # Where actors act here and have a core to do so, a worker steps one lane while they are asked
-    # for its other. Without, a worker that waits leaves its core to them.
-    lanes, minimum = (2, -(-config.envs // 2)) if spare else (1, 1)
-    return Manner(inference, minimum, lanes)
+    if spare and not config.policy.plain:
+        # A worker steps one lane while the actor, which acts here, is asked for its other. Without
+        # a spare core, a worker that waits leaves its own to the actor.
+        return Manner(inference, minimum=-(-config.envs // 2), lanes=2)
+    return Manner(inference)
 
 
 def _restoration(kind: Kind, env: Any) -> Restoration:

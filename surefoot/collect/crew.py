@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import select
 import signal
 import subprocess
@@ -13,7 +14,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
-from multiprocessing import Pipe
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -37,8 +37,8 @@ DUMP_SECONDS = 0.5
 SPIN = 100e-6
 """Seconds to look for news before going to sleep, where there is a core to do so on: waking up
 takes about as long."""
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Each worker is one thread unless the user says otherwise: there are as many as cores."""
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""There are as many workers as cores; and last bits of a matrix product depend on its threads."""
 ERRORS: dict[str, type[SurefootError]] = {"ConfigError": ConfigError, "EnvError": EnvError}
 
 
@@ -55,16 +55,20 @@ class Member:
 
     def __init__(self, step_timeout: float, *shared: int) -> None:
         self._timeout = step_timeout
-        self._last_words, self._trail_fd = slab.anonymous_file(), slab.allocate(TRAIL)
-        self.trail = slab.attach(TRAIL, self._trail_fd)["trail"]
-        self._ended = False
+        self._letter, self._reply, self._last_words = (slab.anonymous_file() for _ in range(3))
+        self._trail_fd = slab.allocate(TRAIL)
+        marks = slab.attach(TRAIL, self._trail_fd)
+        self.trail, self._leave = marks["trail"], marks["leave"]
+        self.ended = False
+        self.owes = False
+        """Whether an answer is still to come."""
         self._still = 0.0
         """Seconds without a call into an environment, while one was due."""
         self._calls = 0
         their_go, self._go = os.pipe()
         self.done, their_done = os.pipe()
-        self._connection, theirs = Pipe()
-        fds = Wires(their_go, their_done, theirs.fileno(), self._last_words, self._trail_fd)
+        files = (self._letter, self._reply, self._last_words, self._trail_fd)
+        fds = Wires(their_go, their_done, *files)
         command = [sys.executable, "-P", "-m", "surefoot.collect.worker", str(os.getpid())]
         try:
             self._process: subprocess.Popen[bytes] = _started(
@@ -79,7 +83,6 @@ class Member:
         finally:
             for descriptor in (their_go, their_done):
                 os.close(descriptor)
-            theirs.close()
         threading.Thread(target=_repeat, args=(self._process.stdout,), daemon=True).start()
 
     @property
@@ -92,17 +95,18 @@ class Member:
 
     def go(self, lanes: bytes) -> None:
         """Let these lanes take a step."""
-        if not self._ended:
+        if not self.ended:
             with suppress(BrokenPipeError):  # that it is gone shows when it is waited for
                 os.write(self._go, lanes)
 
     def tell(self, command: str, *arguments: Any) -> None:
         """Give a command; `answer` waits for what comes of it."""
-        self.go(bytes([COMMAND]))
-        # Not `send`, which would have tensors wait here until they are fetched.
+        assert not self.owes
         words = cloudpickle.dumps((command, arguments))
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self._connection.send_bytes(words)
+        if not self.ended:
+            self.owes = True
+            slab.write_letter(self._letter, words)
+            self.go(bytes([COMMAND]))
 
     def answer(self, patience: float = 0.0) -> Any:
         """Wait for the answer to a command; raise what went wrong, or Lost. One call may take this
@@ -126,10 +130,8 @@ class Member:
 
     def listen(self) -> Any:
         """Receive an answer; raise the error that it is, if it is one."""
-        try:
-            answer = self._connection.recv()
-        except (EOFError, ConnectionResetError):
-            raise self._gone() from None
+        answer = pickle.loads(slab.read_letter(self._reply))
+        self.owes = False
         if isinstance(answer, Fault):
             cause = WorkerTraceback(answer.traceback) if answer.traceback else None
             raise ERRORS.get(answer.kind, EnvError)(answer.message) from cause
@@ -149,14 +151,14 @@ class Member:
 
     def end(self) -> None:
         """Kill it, with all processes it started, and let go of the wires; once is enough."""
-        if self._ended:
+        if self.ended:
             return
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
-        self._ended = True
-        self._connection.close()
-        for descriptor in (self._go, self.done, self._last_words, self._trail_fd):
+        self.ended = True
+        files = (self._letter, self._reply, self._last_words, self._trail_fd)
+        for descriptor in (self._go, self.done, *files):
             os.close(descriptor)
 
     def close(self, deadline: float) -> None:
@@ -166,6 +168,8 @@ class Member:
         self.end()
 
     def say_goodbye(self) -> None:
+        """Let it go when its step is over."""
+        self._leave[0] = 1
         self.go(bytes([CLOSE]))
 
     def _gone(self) -> Lost:
@@ -246,4 +250,4 @@ def _environment() -> dict[str, str]:
     path = [] if installed else [home]
     path += filter(None, [os.environ.get("PYTHONPATH")])
     found = {"PYTHONPATH": os.pathsep.join(path)} if path else {}
-    return {**dict.fromkeys(THREADS, "1"), **os.environ, **found}
+    return {"OMP_NUM_THREADS": "1", **os.environ, **ONE_THREAD, **found}

@@ -84,7 +84,7 @@ class ProcessStage:
         self._make, self._shipped, self._rebuild, self._spin = make, ship(make), rebuild, spin
         self._horizon, self._manner, self._care = horizon, manner, care
         self._losses = Losses(make.name, care.restarts, workers, tell)
-        self._memory = slab.anonymous_file()
+        self._memory, self._closed = slab.anonymous_file(), False
         self._poll = select.poll()
         self._workers: dict[int, Member] = {}
         self._by_wire: dict[int, int] = {}
@@ -119,15 +119,8 @@ class ProcessStage:
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> Tree:
         self._seeds, self._episode = seeds, episodes.astype(np.int64)
         self._broken[:] = 0
+        self._renew_crew()
         self._playing, self._order = False, None
-        for lanes in (self._due, self._landed):
-            lanes.clear()
-        for index, worker in list(self._workers.items()):
-            if not worker.lives:  # it was lost in playing an episode again
-                self._dismiss(index)
-                self._engage(index)
-                self._begin(index)
-                self._answer(index, "while environments were built")
         for worker in self._workers.values():
             worker.tell("reset", seeds, self._episode)
         for index in self._workers:
@@ -161,6 +154,7 @@ class ProcessStage:
         self._playing, self._order = False, None
         for index in self._workers:
             self._losses.fruit(index)
+        self._since[:] = self._horizon
         return Played(self._record.copy(), memory, seconds)
 
     def send(self, rows: Rows) -> None:
@@ -179,6 +173,8 @@ class ProcessStage:
         return rows_of(lanes)
 
     def broken(self) -> tuple[Array, Tree]:
+        if not self._playing:
+            self._attend(0.0)  # somebody may be gone
         episodes = self._broken.copy()
         self._broken[:] = 0
         return episodes, self._seen
@@ -208,9 +204,10 @@ class ProcessStage:
             worker.say_goodbye()
         for worker in self._workers.values():
             worker.close(deadline)
-        if self._workers:
-            os.close(self._memory)
         self._workers.clear()
+        if not self._closed:
+            os.close(self._memory)
+        self._closed = True
 
     def _look(self, rows: int) -> tuple[Spec, bool]:
         """See what the environment is like; a worker builds one, since it may do anything."""
@@ -288,6 +285,19 @@ class ProcessStage:
                 self._workers[index].tell(command, *arguments)
         return answers
 
+    def _renew_crew(self) -> None:
+        """Replace those who are gone, or busy with what nobody waits for any more."""
+        busy = {lane.worker for lane in self._due}
+        for lanes in (self._due, self._landed):
+            lanes.clear()
+        unfit = [i for i, w in self._workers.items() if i in busy or w.owes or not w.lives]
+        for index in unfit:
+            self._dismiss(index)
+            self._engage(index)
+            self._begin(index)
+        for index in unfit:
+            self._answer(index, "while environments were built")
+
     def _see(self, index: int, seen: list[Tree]) -> None:
         """Take note of what the lanes of a worker see."""
         for lane, obs in zip(self._of[index], seen, strict=True):
@@ -298,6 +308,7 @@ class ProcessStage:
         went on average."""
         while self._due:
             self._attend()
+        self._landed.clear()
         memory = tree.map(np.copy, self._cue.memory)
         spent: Metrics = {}
         for index, (remembered, seconds) in self._said.items():
@@ -321,10 +332,10 @@ class ProcessStage:
             return dict.fromkeys(self._lane_of[rows])
         return dict.fromkeys(self._lane_of[row] for row in rows.tolist())
 
-    def _attend(self) -> None:
+    def _attend(self, patience: float = SLICE) -> None:
         """Wait a little, and see to what comes: steps that are done, faults, workers that end."""
-        news = await_news(self._poll, self._spin) if self._spin else []
-        for wire, _ in news or self._poll.poll(1000 * SLICE):
+        news = await_news(self._poll, self._spin) if self._spin and patience else []
+        for wire, _ in news or self._poll.poll(1000 * patience):
             index = self._by_wire[wire]
             try:
                 self._hear(index)
@@ -342,11 +353,16 @@ class ProcessStage:
             if said == ANSWER:
                 with self._faults_are_losses():
                     self._said[index] = worker.listen()
-                self._due.difference_update(self._of[index])
+                for lane in self._of[index]:
+                    self._land(lane)
             else:
-                lane = self._numbered[index, said]
-                self._due.discard(lane)
-                self._landed.add(lane)
+                self._land(self._numbered[index, said])
+
+    def _land(self, lane: Lane) -> None:
+        """Take note that nothing is due from a lane any more."""
+        if lane in self._due:
+            self._due.discard(lane)
+            self._landed.add(lane)
 
     @contextmanager
     def _faults_are_losses(self) -> Iterator[None]:
@@ -368,15 +384,16 @@ class ProcessStage:
 
     def _replace(self, index: int, lost: Lost) -> None:
         """Put a new worker in the place of one that is lost; its rows begin new episodes."""
-        made = [int(self._record.made[lane.rows.start]) for lane in self._of[index]]
-        if made > [int(self._since[lane.rows.start]) for lane in self._of[index]]:
+        self._dismiss(index)  # first: until then it may go on
+        made = self._record.made > self._since
+        if any(made[lane.rows].any() for lane in self._of[index]):
             self._losses.fruit(index)
         episode = self._episode + (self._record.passed() if self._playing else 0)
         tries = 0
         while True:
             tries += 1
-            self._dismiss(index)
-            self._losses.note(index, lost, self._workers[index].trail, first=self.replaced == 0)
+            first = self.replaced == 0 and tries == 1
+            self._losses.note(index, lost, self._workers[index].trail, first)
             try:
                 with self._faults_are_losses():
                     worker = self._engage(index)
@@ -387,6 +404,7 @@ class ProcessStage:
                 break
             except Lost as again:
                 lost = again
+                self._dismiss(index)
         for lane in self._of[index]:
             self._cut(lane, tries)
         if self._order and self._due.intersection(self._of[index]):
@@ -397,22 +415,22 @@ class ProcessStage:
         """Take note that so many episodes of a lane are lost, and the step they were in."""
         if self._playing and self._record.made[lane.rows.start] < self._horizon:
             self._record.lose(lane.rows, episodes, tree.index(self._seen, lane.rows))
-            self._since[lane.rows] = self._record.made[lane.rows]
-            if not self._order:
-                self._due.discard(lane)
-                self._landed.add(lane)
+            if not self._order:  # else somebody plays on
+                self._land(lane)
         else:  # it is through, or nobody plays
-            self._due.discard(lane)
+            self._land(lane)
+            self._record.made[lane.rows] = self._horizon  # it may have been killed in saying so
             self._broken[lane.rows] += episodes
             self._episode[lane.rows] += episodes
+        self._since[lane.rows] = self._record.made[lane.rows]
 
     def _dismiss(self, index: int) -> None:
         """Let go of a worker."""
         worker = self._workers[index]
-        if worker.done in self._by_wire:
+        if not worker.ended:
             self._poll.unregister(worker.done)
             del self._by_wire[worker.done]
-        worker.end()
+            worker.end()
 
 
 def _attributed(waited: float, spent: Metrics) -> Metrics:

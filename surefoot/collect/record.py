@@ -81,12 +81,12 @@ class Record:
 
     def add(self, rows: slice, step: Step) -> None:
         """Record the next step of some rows."""
-        t = self._next(rows)
+        t = self._open(rows)
         tree.write(self.obs, (t + 1, rows), step.obs)
         if step.notable:
             self.facts.write((t, rows), step)
             ended = rows.start + np.flatnonzero(step.ended)
-            tree.write(self._final_obs, (t, ended), step.final_obs)
+            tree.write(self._final_obs, (self._ends_before(t, ended), ended), step.final_obs)
         else:
             self.facts.reward[t, rows] = step.reward
         if step.info:
@@ -96,7 +96,7 @@ class Record:
     def lose(self, rows: slice, episodes: int, obs: Tree) -> None:
         """Record that nobody made the next step of some rows, how many episodes of each that cost,
         and what they see instead."""
-        t = self._next(rows)
+        t = self._open(rows)
         self.facts.lose((t, rows), episodes)
         tree.write(self.obs, (t + 1, rows), obs)
         self.made[rows] = t + 1
@@ -122,11 +122,17 @@ class Record:
             truncated=facts.truncated,
             valid=facts.valid,
             episode_step=episode_step,
-            final_obs=tree.index(self._final_obs, facts.ended),
+            final_obs=tree.index(self._final_obs, self._finals()),
             final_index=final_index,
             episodes=episodes,
             metrics=self._means(),
         )
+
+    def _finals(self) -> tuple[Array, Array]:
+        """Say where final observations are, in the order of (t, row)."""
+        t, rows = np.nonzero(self.facts.ended)
+        breaks = self.facts.breaks()
+        return (np.cumsum(breaks, 0) - breaks)[t, rows], rows
 
     def copy(self) -> Record:
         """Copy what a rollout would share with those who play on."""
@@ -135,13 +141,18 @@ class Record:
         # A rollout takes the few of these that count anyway.
         return Record({**copied, "final_obs": self._final_obs}, self.info)
 
-    def _next(self, rows: slice) -> int:
+    def _open(self, rows: slice) -> int:
         """Say which step of these rows is next; before the first, wipe what was there."""
         t = int(self.made[rows.start])
         if t == 0:
             self.facts.clear(rows)
             self.info.clear(rows)
         return t
+
+    def _ends_before(self, t: int, rows: Array) -> Array:
+        """Count how many episodes of these rows ended in earlier steps."""
+        ends: Array = self.facts.breaks((slice(0, t), rows)).sum(0)
+        return ends
 
     def _means(self) -> Metrics:
         """Average what environments reported over the steps that count."""
@@ -164,7 +175,7 @@ def layout(spec: Spec, horizon: int) -> dict[str, Tree]:
         "action": tree.map(
             lambda leaf: Field(leaf.shape, str(leaf.dtype)), spec.empty_actions(*axes)
         ),
-        # Few of its pages are ever touched.
+        # That of a row's k-th break is at k, so few of its pages are ever touched.
         "final_obs": tree.map(lambda space: _field(space, *axes), spec.observation),
         "made": Field((spec.rows,), "int64"),
         **{name: Field(axes, dtype) for name, dtype in facts.items()},

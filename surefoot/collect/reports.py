@@ -75,6 +75,7 @@ class Reports:
                 print(f"surefoot: metric {name[:40]!r} and maybe others are left out: {LIMITS}")
             self._complained = True
             return False
+        self._written[place] = 0  # somebody may have been killed while writing there
         self._written[place, : len(text)] = np.frombuffer(text, np.uint8)
         for rows in self._rows:
             self._values[place, :, rows] = np.nan

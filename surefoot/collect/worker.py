@@ -2,8 +2,8 @@
 is shared.
 
 It is started as `python -m surefoot.collect.worker` with descriptors, and never loads torch. Bytes
-on one pipe say what to do: a lane to step, or that a command waits on the connection. Bytes on
-another say what is done. When the pipe ends, so does the worker.
+on one pipe say what to do: a lane to step, or that a command is in the letter. Bytes on another say
+what is done. When the pipe ends, so does the worker.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from surefoot.collect import record, reports, slab
+from surefoot.collect.facts import Rows
 from surefoot.collect.pace import Cue, Ensemble, Inference, Scene, play
 from surefoot.collect.record import Record
 from surefoot.collect.reports import Reports
@@ -41,13 +41,13 @@ from surefoot.envs.make import Factory, lay_out, make_vector, unship
 from surefoot.envs.probe import Kind, Way
 
 COMMAND, CLOSE = 254, 255
-"""Bytes that are no lane: a command is on the connection; close and go."""
+"""Bytes that are no lane: a command is in the letter; close and go."""
 ANSWER = 255
-"""What a worker says instead of a lane that it has stepped: an answer is on the connection."""
+"""What a worker says instead of a lane that it has stepped: an answer is in the reply."""
 LONGEST = 20_000
 """Characters of a traceback that are passed on."""
 PR_SET_PDEATHSIG = 1
-TRAIL = {"trail": slab.Field((4,), "int64")}
+TRAIL = {"trail": slab.Field((4,), "int64"), "leave": slab.Field((1,), "int64")}
 
 
 class Wires(NamedTuple):
@@ -55,10 +55,13 @@ class Wires(NamedTuple):
 
     go: int
     done: int
-    connection: int
+    letter: int
+    """What a command is; and what came of it."""
+    reply: int
     last_words: int
     trail: int
-    """Shared memory: calls made into environments, and row, episode and step of the last one."""
+    """Shared memory: calls made into environments, and row, episode and step of the last one; and
+    whether to leave in the middle of a rollout."""
 
 
 class Task(NamedTuple):
@@ -85,10 +88,32 @@ class Fault(NamedTuple):
     traceback: str
 
 
+class Leave(BaseException):
+    """Somebody wants this process to end."""
+
+
+class HeedingEnsemble(Ensemble):
+    """Players who look up after every step."""
+
+    def __init__(
+        self,
+        lanes: Mapping[int, tuple[slice, VectorEnv]],
+        record: Record,
+        wanted: Callable[[], bool],
+    ) -> None:
+        super().__init__(lanes, record)
+        self._wanted = wanted
+
+    def receive(self, count: int) -> Rows:
+        if not self._wanted():
+            raise Leave
+        return super().receive(count)
+
+
 class Troupe:
     """All lanes of a worker, and the commands that concern them."""
 
-    def __init__(self, make: Factory, task: Task, trail: Array) -> None:
+    def __init__(self, make: Factory, task: Task, trail: Array, wanted: Callable[[], bool]) -> None:
         shared = slab.attach(shared_layout(task.spec, task.horizon, task.workers), task.slab)
         self._rows, self._inference = task.lanes, task.inference
         self._record = Record(shared, Reports(shared, task.worker, task.lanes))
@@ -97,19 +122,19 @@ class Troupe:
             count = rows.stop - rows.start
             env = make_vector(make, count, task.rebuild, rows.start, trail)
             self._lanes[rows.start] = (rows, env)
-        self._ensemble = Ensemble(self._lanes, self._record)
+        self._wanted = wanted
 
     def step(self, lane: int) -> None:
         """Let a lane take its next step; somebody else has chosen the actions."""
-        self._ensemble.step(self._rows[lane].start)
+        Ensemble(self._lanes, self._record).step(self._rows[lane].start)
 
     def play(self, actor: Acting, cue: Cue) -> tuple[Tree, Metrics]:
         """Play a rollout to its end, from wherever it is; return what rows remember, and where the
         time went."""
         scene = Scene.of(actor, cue, self._record)
-        self._ensemble.seconds = 0.0
-        play(self._ensemble, self._inference, 1, scene, self._rows)
-        return scene.memory, {"environment": self._ensemble.seconds, "acting": scene.seconds}
+        ensemble = HeedingEnsemble(self._lanes, self._record, self._wanted)
+        play(ensemble, self._inference, 1, scene, self._rows)
+        return scene.memory, {"environment": ensemble.seconds, "acting": scene.seconds}
 
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> list[Tree]:
         return [env.reset(seeds, episodes[rows]) for rows, env in self._lanes.values()]
@@ -140,10 +165,10 @@ class Troupe:
 class Worker:
     """The loop: reads what to do, does it, says so."""
 
-    def __init__(self, wires: Wires) -> None:
-        self._wires = wires
-        self._connection = Connection(wires.connection)
-        self._trail = slab.attach(TRAIL, wires.trail)["trail"]
+    def __init__(self, wires: Wires, parent: int) -> None:
+        self._wires, self._parent = wires, parent
+        shared = slab.attach(TRAIL, wires.trail)
+        self._trail, self._leave = shared["trail"], shared["leave"]
         self._trail[3] = -1  # there is no step yet
         self._make: Factory | None = None
         self._troupe: Troupe | None = None
@@ -159,30 +184,41 @@ class Worker:
             orders = os.read(self._wires.go, 4096)
             if not orders:
                 return
-            for order in orders:
-                if order == CLOSE:
-                    if self._troupe:
-                        self._troupe.close()
-                    return
-                self._obey(order)
+            try:
+                for order in orders:
+                    self._obey(order)
+            except Leave:
+                if self._troupe:
+                    self._troupe.close()
+                return
 
     def _obey(self, order: int) -> None:
+        if order == CLOSE:
+            raise Leave
         try:
             if order == COMMAND:
-                name, arguments = pickle.loads(self._connection.recv_bytes())
+                name, arguments = pickle.loads(slab.read_letter(self._wires.letter))
                 answer = self._command(name)(*arguments)
             else:
                 assert self._troupe is not None
                 self._troupe.step(order)
                 os.write(self._wires.done, bytes([order]))
                 return
+        except Leave:
+            raise
         except BaseException as error:  # sys.exit in a step too
             answer = _fault(error)
-        os.write(self._wires.done, bytes([ANSWER]))  # first, so that it is read while it is sent
         try:
-            self._connection.send(answer)
-        except Exception as error:  # nothing is sent of what cannot be pickled
-            self._connection.send(_fault(error))
+            words = pickle.dumps(answer)
+        except Exception as error:
+            words = pickle.dumps(_fault(error))
+        slab.write_letter(self._wires.reply, words)
+        os.write(self._wires.done, bytes([ANSWER]))
+
+    def _wanted(self) -> bool:
+        """Say whether anybody is waiting for what this process does."""
+        orphaned = sys.platform != "linux" and os.getppid() != self._parent  # Linux would end it
+        return not self._leave[0] and not orphaned
 
     def _command(self, name: str) -> Callable[..., Any]:
         own: dict[str, Callable[..., Any]] = {
@@ -208,7 +244,7 @@ class Worker:
         """Build the environments."""
         sys.path[:] = path
         self._spin = task.spin
-        self._troupe = Troupe(unship(shipped), task, self._trail)
+        self._troupe = Troupe(unship(shipped), task, self._trail, self._wanted)
 
     def _probe(self, wanted: Kind | None, seed: int) -> Way:
         """Find out how the environment comes back that was looked at: here it can do no harm."""
@@ -272,7 +308,7 @@ def main() -> None:
     faulthandler.enable(wires.last_words)
     faulthandler.register(signal.SIGUSR1, wires.last_words, all_threads=True)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    Worker(wires).run()
+    Worker(wires, parent).run()
 
 
 if __name__ == "__main__":
