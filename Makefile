@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_TO_TEST := $(VENV)/.ready-to-test
 ENV ?= CartPole-v1
 
 .DEFAULT_GOAL := help
@@ -24,13 +25,18 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
+# Half a gigabyte that only tests and benchmarks need.
+$(READY_TO_TEST): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,envpool]"
+	touch $@
+
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
 
 train: $(READY)
 	@$(BIN)/surefoot train $(ENV) $(ARGS)
 
-lint: $(READY)
+lint: $(READY_TO_TEST)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -67,6 +67,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "workers": ("CartPole-v1", {**WORKERS, "restore": "auto"}),
     "workers-fresh": ("CartPole-v1", {**WORKERS, "restore": "fresh"}),
     "workers-snapshot": ("tests.counter:Saved", WORKERS),
+    "envpool": (
+        "CartPole-v1",
+        {**SMALL, "total_steps": 3840, "checkpoint_every": "5it", "env_backend": "envpool"},
+    ),
     "overlap": ("CartPole-v1", {**WORKERS, "restore": "auto", "overlap": True}),
 }
 

@@ -24,6 +24,7 @@ KILLS = {
     "workers": 4,
     "workers-fresh": 2,
     "workers-snapshot": 2,
+    "envpool": 2,
     "overlap": 3,
 }
 WAYS = {
@@ -33,6 +34,7 @@ WAYS = {
     "workers": "replay",
     "workers-fresh": "fresh",
     "workers-snapshot": "snapshot",
+    "envpool": "fresh",
     "overlap": "replay",
 }
 

@@ -77,7 +77,8 @@ def settle_backend(config: Config, make: Factory) -> tuple[Config, str]:
     # A pool only comes back as a whole, whatever way fits Gymnasium's environment.
     settled = {"env_backend": "envpool", "restore": "fresh"}
     threads = pool_threads(config)
-    return config.model_copy(update=settled), f"EnvPool's environment, on {threads} threads"
+    said = f"EnvPool's environment, on {threads} thread{'s' * (threads > 1)}"
+    return config.model_copy(update=settled), said
 
 
 def stepped(config: Config, make: Factory) -> Factory:

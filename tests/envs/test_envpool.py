@@ -1,0 +1,145 @@
+"""EnvPool's environments are Gymnasium's, and what EnvPool does differently does not show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import surefoot
+from surefoot.collect.build import build_collector
+from surefoot.collect.choose import choose, pool_threads, settle_backend
+from surefoot.collect.local import local_collector
+from surefoot.config import Config, PPOConfig
+from surefoot.core.errors import ConfigError
+from surefoot.core.rollout import Rollout
+from surefoot.core.spec import differences
+from surefoot.envs import envpool as pools
+from surefoot.envs.envpool import pooled
+from surefoot.envs.make import factory, make_vector
+from tests.counter import Counter
+from tests.toys import learner
+
+ENVS = ["CartPole-v1", "BipedalWalker-v3", "Pendulum-v1", "LunarLander-v3", "Acrobot-v1"]
+
+
+def collector(env: str, rows: int = 4, horizon: int = 200, threads: int = 1) -> Any:
+    vector = make_vector(pooled(factory(env), rows, threads), rows)
+    return local_collector(vector, horizon, seed=5)
+
+
+def play(env: str, rollouts: int = 2, **settings: Any) -> list[Rollout]:
+    collect = collector(env, **settings)
+    actor = learner(collect.spec).actor()
+    played = [collect.collect(actor) for _ in range(rollouts)]
+    collect.close()
+    return played
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_spaces_and_time_limit_are_gymnasiums(env: str) -> None:
+    import envpool
+
+    ours = make_vector(factory(env), 2)
+    theirs = make_vector(pooled(factory(env), 2, 1), 2)
+    assert differences(ours.spec, theirs.spec) == []
+    limit = gymnasium.spec(env).max_episode_steps
+    assert envpool.make_spec(env).config.max_episode_steps == limit
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_rewards_lie_in_gymnasiums_range(env: str) -> None:
+    local = local_collector(make_vector(factory(env), 4), 300, seed=5)
+    reference = local.collect(learner(local.spec).actor())
+    (rollout,) = play(env, 1, horizon=300)
+    rewards, expected = rollout.reward[rollout.valid], reference.reward[reference.valid]
+    spread = max(1e-6, float(np.ptp(expected)))
+    assert rewards.min() >= expected.min() - spread
+    assert rewards.max() <= expected.max() + spread
+    assert np.median(rewards) == pytest.approx(np.median(expected), abs=0.3 * spread)
+
+
+def test_the_step_after_an_end_does_not_count_and_final_observations_are_true() -> None:
+    first, second = play("CartPole-v1")
+    ended = np.concatenate([first.ended, second.ended])
+    valid = np.concatenate([first.valid, second.valid])
+    assert ended.sum() > 20
+    assert (valid[1:] == ~ended[:-1]).all()
+    fell = np.abs(first.final_obs[:, 0]) > 2.4
+    fell |= np.abs(first.final_obs[:, 2]) > 12 * np.pi / 180
+    assert fell.all()
+    after = first.obs[2:][first.ended[:-1]]
+    assert (np.abs(after) <= 0.05 + 1e-6).all()  # the first observation of the next episode
+    for episode in first.episodes:
+        assert episode.total == episode.length
+        assert episode.terminated
+
+
+def test_an_episode_is_truncated_at_the_time_limit() -> None:
+    (rollout,) = play("Pendulum-v1", 1, horizon=402)
+    assert set(np.flatnonzero(rollout.truncated.any(1)).tolist()) == {199, 400}
+    assert not rollout.terminated.any()
+    assert {episode.length for episode in rollout.episodes} == {200}
+
+
+def test_threads_change_nothing_and_seeds_everything() -> None:
+    (one,), (other,) = (play("BipedalWalker-v3", 1, threads=n, horizon=60) for n in (1, 2))
+    assert np.array_equal(one.obs, other.obs)
+    assert np.array_equal(one.reward, other.reward)
+    assert not np.array_equal(one.obs[0, 0], one.obs[0, 1])
+
+
+def test_a_trained_policy_scores_alike_on_both(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"total_steps": 60_000, "env_backend": "envpool", "hall_of_fame": 0}
+    run = surefoot.train("CartPole-v1", out=tmp_path / "run", **settings)
+    assert run.config.env_backend == "envpool"
+    there = run.evaluate(20).return_mean
+    collect = collector("CartPole-v1", rows=8, horizon=1100)
+    made = learner(collect.spec, {"hidden": run.config.policy.hidden})
+    made.policy.load_state_dict(surefoot.load(run.path).network.state_dict())
+    here = np.mean([episode.total for episode in collect.collect(made.player()).episodes])
+    assert there > 400
+    assert here > 400
+
+
+def test_what_envpool_lacks_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    remedy = r"use --env-backend gymnasium"
+    with pytest.raises(ConfigError, match=rf"no environment arguments \(gravity\); {remedy}"):
+        pooled(factory("LunarLander-v3", {"gravity": -5.0}), 2, 1)
+    with pytest.raises(ConfigError, match=rf"no info for the metrics function.*{remedy}"):
+        pooled(factory("CartPole-v1", metrics=lambda info: {}), 2, 1)
+    with pytest.raises(ConfigError, match=rf"not an id of Gymnasium's; {remedy}"):
+        pooled(factory(Counter), 2, 1)
+    with pytest.raises(ConfigError, match=rf"EnvPool has no Taxi-v4; {remedy}"):
+        make_vector(pooled(factory("Taxi-v4"), 2, 1), 2)
+    monkeypatch.setattr(pools, "installed", lambda: False)
+    with pytest.raises(ConfigError, match=rf"pip install 'surefoot\[envpool\]', or {remedy}"):
+        pooled(factory("CartPole-v1"), 2, 1)
+
+
+def test_a_preference_gives_way_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(env_backend="prefer-envpool", collector="local")
+    settled, said = settle_backend(config, factory("CartPole-v1"))
+    assert (settled.env_backend, settled.restore) == ("envpool", "fresh")
+    assert "EnvPool's environment, on" in said
+    settled, said = settle_backend(config, factory("LunarLander-v3", {"gravity": -5.0}))
+    assert settled.env_backend == "gymnasium"
+    assert "no environment arguments" in said
+    monkeypatch.setattr(pools, "installed", lambda: False)
+    assert "not installed" in choose(config, factory("CartPole-v1")).backend
+
+
+def test_a_pool_goes_to_one_worker_and_leaves_a_core_to_learning() -> None:
+    config = Config(env_backend="envpool", overlap=True, envs=4, ppo=PPOConfig(horizon=8))
+    assert pool_threads(config) == max(1, pool_threads(Config()) - 1)
+    chosen = choose(config, factory("CartPole-v1")).config
+    assert (chosen.collector, chosen.n_proc) == ("processes", 1)
+    overlapping = build_collector(chosen, factory("CartPole-v1"))
+    actor = learner(overlapping.spec).actor()
+    overlapping.collect(actor)
+    overlapping.ahead(actor)
+    assert overlapping.collect(actor).valid.any()
+    overlapping.close()
