@@ -231,6 +231,32 @@ def check_env(words: list[str]) -> int:
     return 1 if any(finding.level == "error" for finding in findings) else 0
 
 
+def tune_speed(words: list[str]) -> int:
+    """Find the fastest settings here:     surefoot tune-speed ENV"""
+    from surefoot.options import TuneOptions, parse, settle
+
+    options = parse(TuneOptions, words, "tune-speed")
+    config, _ = settle(options, words)
+    from surefoot.envs.make import factory
+    from surefoot.tuning import Trial, tune
+
+    def show(trial: Trial) -> None:
+        speeds = f"{trial.training:10,.0f} {trial.collecting:10,.0f}"
+        print(f"{speeds if not trial.failed else '':<21}   {trial.flags}", end="")
+        print(f"   ({trial.failed})" if trial.failed else "", flush=True)
+
+    print(f"{'training':>10} {'collecting':>10}   steps per second, with")
+    best = tune(config, factory(config.env, config.env_args, config.metrics), show)
+    print(f"\nfastest: surefoot train {quote(config.env)} {best.flags}")
+    changing = [name for name in best.settings if name in CHANGE_NUMBERS]
+    if changing:
+        print(f"These change what is learned, not only how fast: {', '.join(changing)}.")
+    if options.write:
+        options.write.write_text(best.to_yaml())
+        print(f"written to {options.write}")
+    return 0
+
+
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "resume": resume,
@@ -243,7 +269,10 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "config": config,
     "check-env": check_env,
     "verify-resume": verify_resume,
+    "tune-speed": tune_speed,
 }
+CHANGE_NUMBERS = ("envs", "env_backend", "overlap", "threads", "compile")
+"""Settings of speed that a run's numbers depend on, if only in their last bits."""
 
 
 def described(result: Evaluation) -> str:

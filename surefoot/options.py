@@ -124,6 +124,15 @@ class VerifyOptions(Config):
     """YAML file with settings."""
 
 
+class TuneOptions(Config):
+    """Try for up to 20 seconds which settings train fastest on this machine."""
+
+    config: Path | None = None
+    """YAML file with settings."""
+    write: Path | None = None
+    """Write what is fastest to this file, for `surefoot train ENV --config FILE`."""
+
+
 class ExportOptions(Model):
     """Write a trained policy, normalizer included, for use without surefoot."""
 
@@ -211,7 +220,7 @@ def parse(model: type[M], words: list[str], command: str) -> M:
 
 
 def settle(
-    options: TrainOptions | ConfigOptions | VerifyOptions, words: list[str]
+    options: TrainOptions | ConfigOptions | VerifyOptions | TuneOptions, words: list[str]
 ) -> tuple[Config, dict[str, Any]]:
     """Lay flags over the config file over the preset; return the config and its sources."""
     said = layers("", options.config).get(str(options.config), {}).get("env") or ""

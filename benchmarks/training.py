@@ -1,0 +1,298 @@
+"""Training steps per second beside other trainers: same environment, same settings, one run.
+
+    python benchmarks/training.py [bipedal | cheetah | cartpole] … [--repeats 3]
+
+Every contestant trains in a process of its own, in turn, in repeats; figures are medians over
+repeats of what follows the first iterations, so neither starting nor compiling counts. `limit` is
+what the machine could do if all cores did nothing but what cannot be left out: cores / (environment
+step + epochs × minibatch step / minibatch size + acting / rows), with parts measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+WARM, MEASURED = 2, 4
+"""Iterations before it counts, and that count."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What everybody has to do."""
+
+    env: str
+    rows: int
+    horizon: int
+    minibatch: int
+    epochs: int
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+    contestants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Who takes part, and with which settings of its own."""
+
+    @property
+    def steps(self) -> int:
+        return self.rows * self.horizon
+
+
+WORKERS = {"collector": "processes", "n_proc": 2}
+PEERS: dict[str, dict[str, Any]] = {
+    "SB3, DummyVecEnv": {"by": "sb3", "vector": "dummy"},
+    "SB3, SubprocVecEnv": {"by": "sb3", "vector": "subproc"},
+    "SBX, DummyVecEnv": {"by": "sbx", "vector": "dummy"},
+    "SBX, SubprocVecEnv": {"by": "sbx", "vector": "subproc"},
+}
+ALONE = {name: how for name, how in PEERS.items() if how["vector"] == "dummy"}
+WORKS = {
+    "bipedal": Work(
+        "BipedalWalker-v3",
+        rows=16,
+        horizon=512,
+        minibatch=64,
+        epochs=10,
+        contestants={
+            "surefoot": WORKERS,
+            "surefoot, overlap": {**WORKERS, "overlap": True},
+            "surefoot, EnvPool": {"env_backend": "envpool"},
+            "surefoot, EnvPool, overlap": {"env_backend": "envpool", "overlap": True},
+            **PEERS,
+        },
+    ),
+    "cheetah": Work(
+        "HalfCheetah-v5",
+        rows=1,
+        horizon=512,
+        minibatch=64,
+        epochs=20,
+        hidden=(256, 256),
+        activation="relu",
+        contestants={"surefoot": {}, "surefoot, overlap": {"overlap": True}, **ALONE},
+    ),
+    "cartpole": Work(
+        "CartPole-v1",
+        rows=64,
+        horizon=128,
+        minibatch=2048,
+        epochs=4,
+        contestants={
+            "surefoot, EnvPool": {"env_backend": "envpool"},
+            "surefoot, EnvPool, overlap": {"env_backend": "envpool", "overlap": True},
+            **ALONE,
+        },
+    ),
+}
+
+
+def surefoot_speed(work: Work, iterations: int, **settings: Any) -> float:
+    """Train with all that a run does, and compiled."""
+    import surefoot
+
+    ppo = {"horizon": work.horizon, "minibatch_size": work.minibatch, "epochs": work.epochs}
+    with tempfile.TemporaryDirectory() as directory:
+        run = surefoot.train(
+            work.env,
+            config=surefoot.Config(
+                envs=work.rows,
+                total_steps=work.steps * iterations - work.rows,  # lost ones must not add another
+                compile="on",
+                device="cpu",
+                checkpoint_every="1000it",
+                hall_of_fame=0,
+                ppo=ppo,
+                policy={"hidden": work.hidden, "activation": work.activation},
+                **settings,
+            ),
+            out=Path(directory) / "run",
+        )
+        rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    counted = rows[WARM:]
+    parts = [k for row in counted for k in row if k.startswith("time/") and "per_" not in k]
+    spent = sum(row.get(name, 0.0) for row in counted for name in set(parts))
+    return sum(row["rollout/steps"] for row in counted) / spent
+
+
+def peer_speed(work: Work, iterations: int, by: str, vector: str) -> float:
+    """Train with Stable-Baselines3, or with its sibling in JAX."""
+    import torch
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+
+    settings: dict[str, Any] = {"n_steps": work.horizon, "batch_size": work.minibatch}
+    settings |= {"n_epochs": work.epochs, "device": "cpu"}
+    network: dict[str, Any] = {"net_arch": list(work.hidden)}
+    if by == "sb3":
+        from stable_baselines3 import PPO
+
+        torch.set_num_threads(1)
+        network["activation_fn"] = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}[work.activation]
+    else:
+        import flax.linen
+        from sbx import PPO
+
+        network["activation_fn"] = getattr(flax.linen, work.activation)
+    stamps: list[float] = []
+
+    class Clock(BaseCallback):
+        def _on_rollout_start(self) -> None:
+            stamps.append(time.perf_counter())
+
+        def _on_step(self) -> bool:
+            return True
+
+    kind = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}[vector]
+    env = make_vec_env(work.env, n_envs=work.rows, vec_env_cls=kind)
+    model = PPO("MlpPolicy", env, policy_kwargs=network, **settings)
+    model.learn(work.steps * iterations, callback=Clock())
+    end = time.perf_counter()
+    return work.steps * (iterations - WARM) / (end - stamps[WARM])
+
+
+def parts(work: Work) -> dict[str, float]:
+    """Measure, in microseconds, what cannot be left out."""
+    import numpy as np
+    import torch
+
+    from surefoot.collect.build import build_collector
+    from surefoot.config import Config
+    from surefoot.core.progress import Progress
+    from surefoot.envs.make import factory
+    from surefoot.learn.build import build_learner
+
+    torch.set_num_threads(1)
+    ppo: Any = {"horizon": work.horizon, "minibatch_size": work.minibatch, "epochs": work.epochs}
+    policy: Any = {"hidden": work.hidden, "activation": work.activation}
+    config = Config(envs=work.rows, collector="local", compile="on", ppo=ppo, policy=policy)
+    collector = build_collector(config, factory(work.env), "fresh")
+    learner = build_learner(config, collector.spec)
+    rollout = collector.collect(learner.actor())
+    learner.update(rollout, Progress(10**9))
+    metrics, seconds = _timed(lambda: learner.update(rollout, Progress(10**9)))
+    actor, noise = learner.actor(), learner.actor().noise(np.random.default_rng(0), work.rows)
+    seen = rollout.obs[0]
+    _, acting = _timed(lambda: [actor.act(seen, None, {}, noise) for _ in range(1000)])
+    return {
+        "environment": _environment(work, rollout.action),
+        "EnvPool": _pool(work, rollout.action),
+        "minibatch": 1e6 * seconds / metrics["update/optimizer_steps"],
+        "acting": 1e6 * acting / 1000,
+    }
+
+
+def _timed(function: Callable[[], Any]) -> tuple[Any, float]:
+    spans = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        result = function()
+        spans.append(time.perf_counter() - begun)
+    return result, statistics.median(spans)
+
+
+def _environment(work: Work, actions: Any, steps: int = 4000) -> float:
+    """Step one environment of Gymnasium's on one core."""
+    import gymnasium
+
+    env = gymnasium.make(work.env, disable_env_checker=True)
+    space, seed = env.action_space, 0
+    env.reset(seed=seed)
+    flat = actions.reshape(-1, *actions.shape[2:])
+    taken = flat.clip(space.low, space.high) if hasattr(space, "low") else flat
+    begun = time.perf_counter()
+    for _, action in zip(range(steps), cycle(taken), strict=False):
+        *_, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            seed += 1
+            env.reset(seed=seed)
+    return 1e6 * (time.perf_counter() - begun) / steps
+
+
+def _pool(work: Work, actions: Any, steps: int = 300) -> float:
+    """Step EnvPool's environments on one thread."""
+    import envpool
+
+    pool = envpool.make_gymnasium(
+        work.env, num_envs=work.rows, num_threads=1, seed=list(range(work.rows))
+    )
+    pool.reset()
+    begun = time.perf_counter()
+    for _, action in zip(range(steps), cycle(actions), strict=False):
+        pool.step(action)
+    return 1e6 * (time.perf_counter() - begun) / steps / work.rows
+
+
+def limit(work: Work, costs: dict[str, float], environment: str) -> float:
+    step = costs[environment] + work.epochs * costs["minibatch"] / work.minibatch
+    return 1e6 * (os.cpu_count() or 1) / (step + costs["acting"] / work.rows)
+
+
+def one(name: str, contestant: str) -> None:
+    """Let one contestant train, in this process; print what came of it."""
+    work, iterations = WORKS[name], WARM + MEASURED
+    if contestant == "parts":
+        result: Any = parts(work)
+    else:
+        settings = work.contestants[contestant]
+        run = peer_speed if "by" in settings else surefoot_speed
+        result = run(work, iterations, **settings)
+    print(f"\n{json.dumps(result)}", flush=True)
+    os._exit(0)  # some of what ran here takes its time to close
+
+
+def measure(name: str, contestant: str) -> Any:
+    command = [sys.executable, __file__, "--one", name, contestant]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{contestant} failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def compare(name: str, repeats: int) -> None:
+    work = WORKS[name]
+    speeds: dict[str, list[float]] = {contestant: [] for contestant in work.contestants}
+    costs: list[dict[str, float]] = []
+    for _ in range(repeats):
+        costs.append(measure(name, "parts"))
+        for contestant in speeds:
+            speeds[contestant].append(measure(name, contestant))
+    middle = {part: statistics.median(cost[part] for cost in costs) for part in costs[0]}
+    print(
+        f"\n{work.env}, {work.rows} × {work.horizon}, minibatch {work.minibatch}, {work.epochs} "
+        f"epochs, {work.hidden} {work.activation}, medians of {repeats}"
+    )
+    print("  µs: " + ", ".join(f"{part} {value:.1f}" for part, value in middle.items()))
+    best = {
+        by: max(statistics.median(v) for n, v in speeds.items() if n.startswith(by))
+        for by in ("SB3", "SBX")
+    }
+    for contestant, values in speeds.items():
+        speed = statistics.median(values)
+        pool = "EnvPool" in contestant
+        most = limit(work, middle, "EnvPool" if pool else "environment")
+        ratios = "  ".join(f"{speed / value:5.2f} × {by}" for by, value in best.items())
+        share = f"{100 * speed / most:3.0f} % of {most:,.0f}"
+        spread = f"({min(values):,.0f} to {max(values):,.0f})"
+        print(f"  {contestant:<28}{speed:8,.0f} {spread:<20}{ratios}  {share}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("works", nargs="*", choices=[[], *WORKS], metavar="|".join(WORKS))
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--one", nargs=2)
+    options = parser.parse_args()
+    if options.one:
+        one(*options.one)
+    for each in options.works or WORKS:
+        compare(each, options.repeats)

@@ -1,0 +1,68 @@
+"""`surefoot tune-speed` tries what could be fast, keeps to its time, and says how to use it."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from surefoot.cli import main
+from surefoot.config import Config, PPOConfig, resolve
+from surefoot.core.errors import ConfigError
+from surefoot.envs.make import factory
+from surefoot.options import TrainOptions, parse, settle
+from surefoot.tuning import Trial, tune
+from tests.counter import Counter, Slow
+
+SMALL = Config(envs=4, ppo=PPOConfig(horizon=64, minibatch_size=32, epochs=1))
+
+
+def tuned(env: Any, budget: float) -> tuple[Trial, list[Trial], float]:
+    trials: list[Trial] = []
+    begun = time.monotonic()
+    best = tune(SMALL, factory(env), trials.append, budget)
+    return best, trials, time.monotonic() - begun
+
+
+def test_slow_environments_are_left_to_workers() -> None:
+    best, trials, _ = tuned(Slow, 14.0)  # it sleeps, so that more workers are always faster
+    assert best.settings["collector"] == "processes"
+    assert best.training == max(trial.training for trial in trials)
+    assert {"collector": "local"} in [trial.settings for trial in trials]
+
+
+@pytest.mark.parametrize("budget", [7.5, 12.0])
+def test_a_probe_ends_in_time(budget: float) -> None:
+    _, trials, seconds = tuned(Counter, budget)
+    assert seconds < budget + 4.0
+    assert [trial.failed for trial in trials if trial.failed]  # there was no time for everything
+
+
+def test_too_little_time_is_said() -> None:
+    with pytest.raises(ConfigError, match="could not be tried within"):
+        tune(SMALL, factory(Counter), budget=1.0)
+
+
+def test_flags_and_file_lead_to_what_was_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surefoot.tuning.BUDGET", 9.0)
+    file = tmp_path / "fast.yaml"
+    with pytest.raises(SystemExit) as ended:
+        main(["tune-speed", "CartPole-v1", "--write", str(file)])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    (line,) = [line for line in said.splitlines() if line.startswith("fastest: surefoot train ")]
+    words = shlex.split(line.removeprefix("fastest: surefoot train "))
+    by_flags, _ = settle(parse(TrainOptions, words, "train"), words)
+    assert by_flags == resolve("CartPole-v1", file)
+
+
+def test_a_mistake_is_told_before_anything_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["tune-speed", "CartPole-v1", "--collector", "local", "--n-proc", "2"])
+    assert ended.value.code == 2
+    assert "n_proc=2 is for worker processes" in capsys.readouterr().err
