@@ -58,7 +58,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "walker": (
         "BipedalWalker-v3",
-        {**SMALL, "total_steps": 2048, "checkpoint_every": "4it", "restore": "auto"},
+        {
+            **SMALL,
+            "total_steps": 2048,
+            "checkpoint_every": "4it",
+            "restore": "auto",
+            "env_backend": "gymnasium",
+        },
     ),
     "fresh": (
         "tests.counter:cartpole_vector",
