@@ -125,9 +125,9 @@ def test_stop_at_ends_a_run_that_has_begun_more(tmp_path: Path) -> None:
 
 
 def test_overlap_learns(tmp_path: Path) -> None:
-    settings = {"total_steps": 40_960, "ppo": {"horizon": 128, "minibatch_size": 64, "epochs": 6}}
+    settings = {"total_steps": 25_600, "ppo": {"horizon": 128, "minibatch_size": 64, "epochs": 6}}
     run = train(tmp_path / "run", checkpoint_every="10it", **settings)
-    assert run.evaluate(20).return_mean > 150
+    assert run.evaluate(20).return_mean > 100
 
 
 def test_contradictions_are_refused() -> None:

@@ -463,7 +463,8 @@ def test_a_run_survives_that_workers_are_killed_again_and_again(
 ) -> None:
     """Whatever is killed when: what counts is counted once, and has no gap inside an episode."""
     chance, rollouts = random.Random(5), []
-    with collecting(Marked, min_inference_size=minimum, envs=6, horizon=64) as collector:
+    settings: dict[str, Any] = {"min_inference_size": minimum, "worker_restarts": 1000}
+    with collecting(Marked, envs=6, horizon=64, **settings) as collector:
         actor = actor_for(collector, acting)
         stage = collector._stage
         done = threading.Event()
