@@ -14,7 +14,7 @@ from surefoot.config import Config, PPOConfig, resolve
 from surefoot.core.errors import ConfigError
 from surefoot.envs.make import factory
 from surefoot.options import TrainOptions, parse, settle
-from surefoot.tuning import Trial, tune
+from surefoot.tuning import WORTH, Trial, tune
 from tests.counter import Counter, Slow
 
 SMALL = Config(envs=4, ppo=PPOConfig(horizon=64, minibatch_size=32, epochs=1))
@@ -30,7 +30,7 @@ def tuned(env: Any, budget: float) -> tuple[Trial, list[Trial], float]:
 def test_slow_environments_are_left_to_workers() -> None:
     best, trials, _ = tuned(Slow, 14.0)  # it sleeps, so that more workers are always faster
     assert best.settings["collector"] == "processes"
-    assert best.training == max(trial.training for trial in trials)
+    assert best.training * WORTH >= max(trial.training for trial in trials)
     assert {"collector": "local"} in [trial.settings for trial in trials]
 
 
