@@ -46,10 +46,11 @@ test: lint
 	$(BIN)/pytest
 
 test-fast: lint
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow and not soak"
 
-soak: $(READY)
+soak: $(READY_TO_TEST)
 	$(BIN)/python benchmarks/soak.py
+	$(BIN)/pytest -m soak
 
 bench: $(READY)
 	$(BIN)/python benchmarks/speed.py
