@@ -244,7 +244,7 @@ def _restore(training: Training, found: Found, allow_inexact: bool) -> list[str]
                 ) from None
             training.renew_environments(found.state)
             notes.append(f"not exact: {error}; every row begins a new episode")
-    if changed := machine_differences(found.checkpoint, training.compile):
+    if changed := machine_differences(found.checkpoint, training.learner.how):
         notes.append(f"not bit for bit as on the machine before: {'; '.join(changed)}")
     return notes
 

@@ -132,8 +132,7 @@ def prepared(config: Config, make: Factory, kind: Kind, render: bool = False) ->
                 collector = Watched(collector, viewer)
             learner = build_learner(config, collector.spec, events)
             progress, recent = Progress(config.total_steps), RecentEpisodes(config.recent_episodes)
-            how = "compiled" if config.compile == "on" else "eager"
-            yield Training(kind, collector, learner, progress, recent, events, how)
+            yield Training(kind, collector, learner, progress, recent, events)
         except BaseException:
             with suppress(Exception):  # what is on its way is worse news
                 collector.close()

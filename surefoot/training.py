@@ -40,8 +40,6 @@ class Training:
     recent: RecentEpisodes
     events: Bulletin
     """What happens to those who play."""
-    compile: str = "eager"
-    """How updates are run: eager or compiled."""
     best_return: Best = field(default_factory=Best)
     best_evaluation: Best = field(default_factory=Best)
     metrics_bytes: int = 0
@@ -77,7 +75,7 @@ class Training:
             evaluation=evaluation,
             best=self.best_return.step if by_evaluation is None else by_evaluation,
             best_return=self.best_return.step,
-            compile=self.compile,
+            update=self.learner.how,
         )
 
     def restore(self, step: int, state: State) -> None:

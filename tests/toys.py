@@ -9,7 +9,9 @@ from surefoot.collect.local import local_collector
 from surefoot.config import Config, PolicyConfig, PPOConfig
 from surefoot.envs.make import factory, make_vector
 from surefoot.learn.build import build_learner
+from surefoot.learn.lean import LeanStep
 from surefoot.learn.ppo import PPO
+from surefoot.learn.step import MinibatchStep
 from tests.counter import Choices
 
 ENVS = {
@@ -34,3 +36,10 @@ def learner(spec: Any, policy: dict[str, Any] | None = None, seed: int = 3, **pp
         policy=PolicyConfig(**{"hidden": (16, 16), **(policy or {})}),
     )
     return build_learner(config, spec)
+
+
+def in_torch(ppo: PPO) -> MinibatchStep:
+    """Return the optimizer step in torch of a learner that is not compiled."""
+    step: Any = ppo._step
+    plain: MinibatchStep = step.plain if isinstance(step, LeanStep) else step
+    return plain

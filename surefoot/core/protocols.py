@@ -156,6 +156,10 @@ class Collector(Protocol):
 class Learner(Protocol):
     """Learns. Knows nothing of environments, files or terminals."""
 
+    @property
+    def how(self) -> str:
+        """How updates are computed, which their last bits depend on."""
+
     def actor(self) -> Actor:
         """Snapshot the policy as it is now, to explore with."""
 

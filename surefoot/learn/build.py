@@ -9,13 +9,14 @@ from typing import Any
 from surefoot.config import Config, PPOConfig
 from surefoot.core.errors import ConfigError
 from surefoot.core.spec import Spec
+from surefoot.learn import lean
 from surefoot.learn.compiled import Compiled, differentiated, worthwhile
 from surefoot.learn.experience import Experience
 from surefoot.learn.optimizer import Flat, Optimizer
 from surefoot.learn.ppo import ADVANTAGES, PPO
 from surefoot.learn.rates import build_rate
 from surefoot.learn.rewards import RawRewards, Rewards, ScaledRewards
-from surefoot.learn.step import MinibatchStep
+from surefoot.learn.step import MinibatchStep, Step
 from surefoot.maths import losses
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.build import build_actor_critic
@@ -37,8 +38,7 @@ def build_learner(
         )
     policy = build_actor_critic(spec, config.policy, config.seed).to(pick(config.device))
     optimizer = _optimizer(policy, ppo)
-    plain = _step(policy, optimizer, ppo)
-    step = Compiled(plain, tell) if config.compile == "on" else plain
+    step = _step(policy, optimizer, config, tell)
     rewards: Rewards = (
         ScaledRewards(spec.rows, ppo.gamma) if ppo.normalize_returns else RawRewards()
     )
@@ -54,7 +54,20 @@ def settle_compile(config: Config) -> Config:
     return config.model_copy(update={"compile": "on" if on else "off"})
 
 
-def _step(policy: ActorCritic, optimizer: Optimizer, ppo: PPOConfig) -> MinibatchStep:
+def _step(
+    policy: ActorCritic,
+    optimizer: Optimizer,
+    config: Config,
+    tell: Callable[[Mapping[str, Any]], None],
+) -> Step:
+    """Choose how steps are computed: compiled, or else in numpy, or else in torch."""
+    plain = _in_torch(policy, optimizer, config.ppo)
+    known = lean.knows(plain, config.ppo.minibatch_size)
+    step: Step = lean.LeanStep(plain) if known else plain
+    return Compiled(plain, step, tell) if config.compile == "on" else step
+
+
+def _in_torch(policy: ActorCritic, optimizer: Optimizer, ppo: PPOConfig) -> MinibatchStep:
     _, normalize = ADVANTAGES[ppo.advantages]
     clipped = ppo.value_clip_range is not None
     return MinibatchStep(
@@ -64,7 +77,7 @@ def _step(policy: ActorCritic, optimizer: Optimizer, ppo: PPOConfig) -> Minibatc
         value_loss=losses.clipped_value_loss if clipped else losses.plain_value_loss,
         value_coefficient=ppo.value_coefficient,
         max_grad_norm=math.inf if ppo.max_grad_norm is None else ppo.max_grad_norm,
-        clip_together=len(optimizer.rates) == 1,
+        together=len(optimizer.rates) == 1,
         microbatch_size=ppo.microbatch_size or ppo.minibatch_size,
         gradient=differentiated,
     )

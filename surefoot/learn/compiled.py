@@ -1,4 +1,4 @@
-"""How a learner's steps are run: as they are, or compiled as one graph.
+"""An optimizer step compiled as one graph.
 
 Compiling takes about ten seconds, and two from the cache that torch keeps on disk; a step then
 takes a fraction of the time. Whether to compile is settled by sizes alone, so that the same
@@ -19,11 +19,12 @@ from torch import Tensor
 from surefoot.config import Config
 from surefoot.learn.experience import Samples
 from surefoot.learn.optimizer import Adam
-from surefoot.learn.step import Knobs, MinibatchStep
+from surefoot.learn.step import Knobs, MinibatchStep, Step
 
 WORTHWHILE_STEPS = 40_000
 """Optimizer steps that make up for compiling."""
 OPTIONS: dict[str, Any] = {
+    "cpp_wrapper": True,  # a fifth faster where networks are small
     "compile_threads": 1,  # others would be processes that stay, with all their memory
     # Nothing that a graph depends on changes while its learner lives.
     "guard_filter_fn": torch.compiler.skip_all_guards_unsafe,
@@ -58,11 +59,12 @@ def differentiated_in_graph(function: Callable[..., tuple[Tensor, Tensor]]) -> C
 
 
 class Compiled:
-    """Runs a step compiled, or as it is if that cannot be done; which shows at the first call."""
+    """Runs a step compiled, or otherwise if that cannot be done; which shows at the first call."""
 
     def __init__(
         self,
         step: MinibatchStep,
+        otherwise: Step,
         tell: Callable[[Mapping[str, Any]], None],
         backend: str = "inductor",
     ) -> None:
@@ -75,22 +77,22 @@ class Compiled:
         }
         in_graph = replace(step, gradient=differentiated_in_graph)
         self._run: Callable[..., tuple[Tensor, Adam, Tensor]] = torch.compile(in_graph, **settings)
-        self._plain, self._tell, self._tried = step, tell, False
-        self.compile_seconds = 0.0
+        self._otherwise, self._tell, self._tried = otherwise, tell, False
+        self.how, self.compile_seconds = "compiled", 0.0
 
     def __call__(
-        self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs
+        self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs, bias: Tensor
     ) -> tuple[Tensor, Adam, Tensor]:
         if self._tried:
-            return self._run(vector, adam, batch, knobs)
+            return self._run(vector, adam, batch, knobs, bias)
         self._tried, begun = True, time.perf_counter()
         try:
-            return self._run(vector, adam, batch, knobs)
+            return self._run(vector, adam, batch, knobs, bias)
         except Exception as error:  # nothing is changed yet, so it can be done otherwise
-            self._run = self._plain
+            self._run, self.how = self._otherwise, self._otherwise.how
             message = f"updates are not compiled, which is slower: {_first_line(error)}"
             self._tell({"event": "not-compiled", "message": message, "error": str(error)})
-            return self._run(vector, adam, batch, knobs)
+            return self._run(vector, adam, batch, knobs, bias)
         finally:
             self.compile_seconds = time.perf_counter() - begun
 

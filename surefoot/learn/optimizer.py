@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from surefoot.core.state import State
 from surefoot.core.tree import Array
 from surefoot.learn.rates import LearningRate
-from surefoot.policy.device import to_array
+from surefoot.policy.device import to_array, to_tensors
 
 DECAY_FIRST, DECAY_SECOND, EPSILON = 0.9, 0.999, 1e-5
 
@@ -56,27 +56,33 @@ class Flat:
 
 
 class Adam(NamedTuple):
-    """What Adam remembers: how many steps, and the moments of all parameters."""
+    """What Adam remembers: the moments of all parameters."""
 
-    steps: Tensor
-    """A double: powers of the decays are near 1."""
     first: Tensor
     second: Tensor
 
     @classmethod
     def blank(cls, vector: Tensor) -> Adam:
-        steps = torch.zeros((), dtype=torch.float64, device=vector.device)
-        return cls(steps, torch.zeros_like(vector), torch.zeros_like(vector))
+        return cls(torch.zeros_like(vector), torch.zeros_like(vector))
 
-    def step(self, vector: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Adam]:
-        """Return where parameters go, and what follows; `rate` is of each parameter."""
-        steps = self.steps + 1
+    def step(
+        self, vector: Tensor, gradient: Tensor, rate: Tensor, bias: Tensor
+    ) -> tuple[Tensor, Adam]:
+        """Return where parameters go, and what follows; `rate` is of each parameter, and `bias` is
+        how far the moments and the root of the second have come from 0."""
         first = torch.lerp(self.first, gradient, 1 - DECAY_FIRST)
         second = DECAY_SECOND * self.second + (1 - DECAY_SECOND) * gradient.square()
-        unbiased_first = (1 - DECAY_FIRST**steps).to(vector.dtype)
-        unbiased_second = (1 - DECAY_SECOND**steps).sqrt().to(vector.dtype)
-        moved = rate / unbiased_first * first / (second.sqrt() / unbiased_second + EPSILON)
-        return vector - moved, Adam(steps, first, second)
+        moved = rate / bias[0] * first / (second.sqrt() / bias[1] + EPSILON)
+        return vector - moved, Adam(first, second)
+
+
+def biases(steps: int, count: int) -> Array:
+    """Return Adam's biases in the next steps, [count, 2]. They are no part of a step, in which
+    powers would be taken once per parameter when it is compiled."""
+    after = np.arange(steps + 1, steps + count + 1, dtype=np.float64)
+    return np.stack([1 - DECAY_FIRST**after, np.sqrt(1 - DECAY_SECOND**after)], 1).astype(
+        np.float32
+    )
 
 
 class Optimizer:
@@ -90,12 +96,22 @@ class Optimizer:
     ) -> None:
         self.flat, self.rates = flat, rates
         self._rate_of = rate_of
-        self.adam = Adam.blank(flat.vector)
+        self.adam, self.steps = Adam.blank(flat.vector), 0
 
     def rates_at(self, fraction: float) -> Tensor:
         """Return the rate of each network when this share of the budget is spent."""
         rates = [self.rates[name].at(fraction) for name in self._rate_of.values()]
         return torch.tensor(rates, device=self.flat.vector.device)
+
+    def biases(self, count: int) -> tuple[Tensor, ...]:
+        """Return Adam's biases in each of the next steps."""
+        on_device: Tensor = to_tensors(biases(self.steps, count), self.flat.vector.device)
+        return on_device.unbind()
+
+    def advance(self, vector: Tensor, adam: Adam, steps: int) -> None:
+        """Go where some steps led."""
+        self.flat.vector.copy_(vector)
+        self.adam, self.steps = adam, self.steps + steps
 
     def state(self) -> State:
         return {name: self._state(name, rate) for name, rate in self.rates.items()}
@@ -107,9 +123,9 @@ class Optimizer:
                 moments.setdefault(key, {}).update(values)
         for name, rate in self.rates.items():
             rate.restore(state.get(name, {"rate": {}})["rate"])
-        self.adam = Adam.blank(self.flat.vector)
+        self.adam, self.steps = Adam.blank(self.flat.vector), 0
         for name, steps in moments.get("step", {}).items():
-            self.adam.steps.fill_(float(steps))
+            self.steps = int(steps)
             for key, vector in (("exp_avg", self.adam.first), ("exp_avg_sq", self.adam.second)):
                 place = self.flat.unpack(vector)[name]
                 place.copy_(torch.from_numpy(_of_shape(name, place, moments[key][name])))
@@ -119,11 +135,11 @@ class Optimizer:
         names = [
             parameter
             for network, its in self._rate_of.items()
-            if its == name and self.adam.steps > 0
+            if its == name and self.steps > 0
             for parameter in self.flat.names[network]
         ]
         first, second = self.flat.unpack(self.adam.first), self.flat.unpack(self.adam.second)
-        steps = np.float32(float(self.adam.steps))
+        steps = np.float32(self.steps)
         adam = {
             "step": {parameter: np.array(steps) for parameter in names},
             "exp_avg": {parameter: to_array(first[parameter]).copy() for parameter in names},

@@ -66,6 +66,10 @@ class PPO:
         if config.value_clip_range is not None:
             self._scheduled["value_clip_range"] = follow(config.value_clip_range)
 
+    @property
+    def how(self) -> str:
+        return self._step.how
+
     def actor(self) -> Actor:
         return build_actor(self.policy, Sample())
 
@@ -164,6 +168,7 @@ class PPO:
         first column being its number of samples, and how many epochs there were."""
         config, optimizer = self._config, self._optimizer
         vector, adam = optimizer.flat.vector, optimizer.adam
+        biases = iter(optimizer.biases(config.epochs * -(-samples.size // config.minibatch_size)))
         rows: list[Tensor] = []
         for epoch in range(config.epochs):
             first = len(rows)
@@ -171,7 +176,7 @@ class PPO:
             for batch in minibatches(
                 samples, config.minibatch_size, self._seed, progress.iterations, epoch
             ):
-                vector, adam, measured = self._step(vector, adam, batch, settings)
+                vector, adam, measured = self._step(vector, adam, batch, settings, next(biases))
                 rows.append(measured)
             if config.watches_kl:
                 kl = _means(torch.stack(rows[first:]))["approx_kl"]
@@ -179,8 +184,7 @@ class PPO:
                     rate.adapt(kl)
                 if config.target_kl is not None and kl > config.target_kl:
                     break
-        optimizer.flat.vector.copy_(vector)
-        optimizer.adam = adam
+        optimizer.advance(vector, adam, len(rows))
         return torch.stack(rows), epoch + 1
 
     def _knobs(self, scheduled: Mapping[str, float], fraction: float) -> Knobs:

@@ -40,14 +40,18 @@ class Step(Protocol):
     """An optimizer step, however it is run."""
 
     @property
+    def how(self) -> str:
+        """Who computes it: numpy, torch, or what torch compiled."""
+
+    @property
     def compile_seconds(self) -> float:
         """How long compiling took, if that has happened."""
 
     def __call__(
-        self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs
+        self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs, bias: Tensor
     ) -> tuple[Tensor, Adam, Tensor]:
         """Return the parameters and Adam's memory that follow on a minibatch, and what was
-        measured: the number of samples, TERMS, NORMS."""
+        measured: the number of samples, TERMS, NORMS. What it is given stays as it is."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +65,17 @@ class MinibatchStep:
     value_loss: ValueLoss
     value_coefficient: float
     max_grad_norm: float
-    clip_together: bool
-    """Whether one norm limits the gradients of all networks, or each has its own."""
+    together: bool
+    """Whether one learning rate serves all networks, and one norm limits their gradients; or each
+    has its own."""
     microbatch_size: int
     gradient: Callable[..., Callable[..., tuple[Tensor, Tensor]]]
     """Turns a function of a vector into one that returns its gradient and what else it gives."""
+    how: ClassVar[str] = "torch"
     compile_seconds: ClassVar[float] = 0.0
 
     def __call__(
-        self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs
+        self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs, bias: Tensor
     ) -> tuple[Tensor, Adam, Tensor]:
         total = batch.weight.sum()
         batch = batch._replace(
@@ -77,8 +83,8 @@ class MinibatchStep:
         )
         gradient, terms = self._gradient(vector, batch, knobs)
         norms = self.flat.norms(gradient)
-        rate = self.flat.spread(knobs.rates)
-        vector, adam = adam.step(vector, gradient * self._limit(norms), rate)
+        rate = knobs.rates[0] if self.together else self.flat.spread(knobs.rates)
+        vector, adam = adam.step(vector, gradient * self._limit(norms), rate, bias)
         return vector, adam, torch.cat([total.reshape(1), terms, norms])
 
     def terms(self, vector: Tensor, batch: Samples, knobs: Knobs) -> tuple[Tensor, Tensor]:
@@ -125,6 +131,6 @@ class MinibatchStep:
         """Return what to multiply the gradient of each parameter by."""
         if math.isinf(self.max_grad_norm):
             return 1.0
-        whole = torch.linalg.vector_norm(norms) if self.clip_together else norms
+        whole = torch.linalg.vector_norm(norms) if self.together else norms
         shares = (self.max_grad_norm / (whole + 1e-6)).clamp(max=1.0)
-        return shares if self.clip_together else self.flat.spread(shares)
+        return shares if self.together else self.flat.spread(shares)

@@ -67,15 +67,15 @@ def knows(policy: ActorCritic, choice: Choice) -> bool:
         and type(choice) in GREEDY
         and all(type(part) in SCALES for part in policy.normalizer.parts)
         and all(type(part) in FEATURES for part in policy.encoder.parts)
-        and all(type(layer) in LAYERS for layer in _layers(policy.trunk))
-        and all(type(layer) in LAYERS for layer in _layers(policy.actor))
+        and all(type(layer) in LAYERS for layer in layers_of(policy.trunk))
+        and all(type(layer) in LAYERS for layer in layers_of(policy.actor))
         and not any(m._forward_hooks or m._forward_pre_hooks for m in policy.modules())
     )
 
 
 def _lean(policy: ActorCritic, choice: Choice) -> Lean:
     head = HEADS[type(policy.head)](policy.head)
-    layers = [*_layers(policy.trunk), *_layers(policy.actor)]
+    layers = [*layers_of(policy.trunk), *layers_of(policy.actor)]
     return Lean(
         scales=[SCALES[type(part)](part) for part in policy.normalizer.parts],
         features=[FEATURES[type(part)](part) for part in policy.encoder.parts],
@@ -85,10 +85,10 @@ def _lean(policy: ActorCritic, choice: Choice) -> Lean:
     )
 
 
-def _layers(module: nn.Module) -> list[nn.Module]:
+def layers_of(module: nn.Module) -> list[nn.Module]:
     """List what a network does one after another; a layer that comes twice is listed twice."""
     if type(module) is nn.Sequential:
-        return [layer for child in module for layer in _layers(child)]
+        return [layer for child in module for layer in layers_of(child)]
     return [] if type(module) is nn.Identity else [module]
 
 

@@ -52,8 +52,8 @@ class Boundary:
     """The step of the best boundary so far."""
     best_return: int | None = None
     """The step at which the recent episodes were best."""
-    compile: str = "eager"
-    """How updates are run."""
+    update: str = ""
+    """How updates are computed."""
 
 
 class Digest(BaseModel):
@@ -136,7 +136,7 @@ class Checkpoints:
             tensors=_digest(tensors),
             state=_digest(content),
             segments=segments,
-            machine=machine(boundary.compile),
+            machine=machine(boundary.update),
         )
         files = {TENSORS: tensors, STATE: content, MANIFEST: seal(manifest.model_dump())}
         durable.write_directory(path, files)
@@ -219,14 +219,14 @@ def require_saveable(boundary: Boundary) -> None:
         raise ConfigError(f"this run could not be saved: {error}") from None
 
 
-def machine(compile: str) -> dict[str, str | int]:
-    """Describe what exact repetition depends on; `compile` says how updates are run."""
+def machine(update: str) -> dict[str, str | int]:
+    """Describe what exact repetition depends on; `update` says how updates are computed."""
     return {
         **_versions(),
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "threads": torch.get_num_threads(),
-        "compile": compile,
+        "update": update,
     }
 
 
@@ -237,9 +237,9 @@ def _versions() -> dict[str, str]:
     return {**found, "python": platform.python_version()}
 
 
-def machine_differences(checkpoint: Checkpoint, compile: str = "eager") -> list[str]:
+def machine_differences(checkpoint: Checkpoint, update: str) -> list[str]:
     """Say what is not as it was when the checkpoint was written."""
-    then, now = checkpoint.manifest.machine, machine(compile)
+    then, now = checkpoint.manifest.machine, machine(update)
     changed = [key for key in now if then.get(key) != now[key]]
     return [f"{key} was {then.get(key)} and is {now[key]}" for key in changed]
 

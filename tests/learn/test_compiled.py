@@ -10,53 +10,26 @@ import torch
 from torch import nn
 
 from surefoot.config import Config, PolicyConfig, PPOConfig
-from surefoot.core.progress import Progress
 from surefoot.learn.build import build_learner, settle_compile
 from surefoot.learn.compiled import Compiled
-from surefoot.learn.experience import minibatches
 from surefoot.learn.ppo import PPO
-from tests.toys import ENVS, collector, learner
-
-NOW = Progress(total_steps=10_000)
-OPTIONS: list[dict[str, Any]] = [
-    {},
-    {"value_clip_range": 0.1, "entropy_coefficient": 0.01},
-    {"microbatch_size": 5, "max_grad_norm": None},
-    {"value_learning_rate": 1e-3, "max_grad_norm": 1e-3},
-    {"advantages": "rollout", "clip_range": "linear:0.3:0.1"},
-    {"advantages": "off", "learning_rate": "adaptive:0.01:0.01"},
-]
-POLICIES: list[dict[str, Any]] = [
-    {},
-    {"shared_trunk": True, "activation": "silu"},
-    {"normalize_observations": True, "value_hidden": (8,), "activation": "gelu"},
-]
+from surefoot.learn.step import MinibatchStep
+from tests.learn.steps import NOW, OPTIONS, POLICIES, assert_same_steps
+from tests.toys import ENVS, collector, in_torch, learner
 
 
 def with_step(ppo: PPO, backend: str, events: list[Any] | None = None) -> PPO:
-    plain: Any = ppo._step
-    ppo._step = Compiled(plain, [].append if events is None else events.append, backend)
+    ppo._step = compiled(in_torch(ppo), backend, [] if events is None else events)
     return ppo
 
 
-def assert_same_steps(kind: str, options: dict[str, Any], policy: Any, backend: str) -> None:
-    """Compare gradients (Adam's first moment after one step) tensor by tensor, and what follows."""
-    collect = collector(ENVS[kind])
-    plain, other = (learner(collect.spec, policy, **options) for _ in range(2))
+def compiled(step: MinibatchStep, backend: str, events: list[Any]) -> Compiled:
+    return Compiled(step, step, events.append, backend)
+
+
+def assert_compiled_is_same(kind: str, options: dict[str, Any], policy: Any, backend: str) -> None:
     events: list[Any] = []
-    compiled = with_step(other, backend, events)
-    data = collect.collect(plain.actor())
-    batch = next(minibatches(plain._estimate(data), 16, 0, 0, 0))
-    knobs = plain._knobs({"clip_range": 0.2, "entropy_coefficient": 0.01}, 0.0)
-    flat = plain._optimizer.flat
-    results = [p._step(flat.vector, plain._optimizer.adam, batch, knobs) for p in (plain, compiled)]
-    (_, mine, said), (_, theirs, also_said) = results
-    for name, gradient in flat.unpack(mine.first).items():
-        difference = (flat.unpack(theirs.first)[name] - gradient).norm()
-        assert difference <= 1e-5 * gradient.norm(), name
-    torch.testing.assert_close(said, also_said, rtol=1e-5, atol=1e-6)
-    assert plain.update(data, NOW).keys() == compiled.update(data, NOW).keys()
-    torch.testing.assert_close(flat.vector, compiled._optimizer.flat.vector, rtol=1e-3, atol=1e-4)
+    assert_same_steps(kind, options, policy, lambda step: compiled(step, backend, events))
     assert events == []
 
 
@@ -64,7 +37,7 @@ def assert_same_steps(kind: str, options: dict[str, Any], policy: Any, backend: 
 @pytest.mark.parametrize("number", range(len(OPTIONS)))
 def test_a_step_as_one_graph_has_the_gradients_of_a_plain_one(kind: str, number: int) -> None:
     policy = POLICIES[number % len(POLICIES)]
-    assert_same_steps(kind, OPTIONS[number], policy, "eager")
+    assert_compiled_is_same(kind, OPTIONS[number], policy, "eager")
 
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no compiler")
@@ -72,7 +45,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there i
 
 @needs_compiler
 def test_a_compiled_step_has_the_gradients_of_a_plain_one() -> None:
-    assert_same_steps("continuous", OPTIONS[0], POLICIES[0], "inductor")
+    assert_compiled_is_same("continuous", OPTIONS[0], POLICIES[0], "inductor")
 
 
 @needs_compiler
@@ -83,7 +56,7 @@ def test_a_compiled_step_has_the_gradients_of_a_plain_one() -> None:
 def test_all_compiled_steps_have_the_gradients_of_plain_ones(
     kind: str, options: dict[str, Any], policy: dict[str, Any]
 ) -> None:
-    assert_same_steps(kind, options, policy, "inductor")
+    assert_compiled_is_same(kind, options, policy, "inductor")
 
 
 def test_learners_of_one_process_have_graphs_of_their_own() -> None:
@@ -111,6 +84,7 @@ class Unusual(nn.Sequential):
 def test_what_cannot_be_compiled_is_run_as_it_is_and_said_so() -> None:
     collect = collector(ENVS["discrete"])
     plain, other = (learner(collect.spec) for _ in range(2))
+    plain._step = in_torch(plain)
     for ppo in (plain, other):
         ppo.policy.actor = Unusual(*ppo.policy.actor)
     events: list[Any] = []

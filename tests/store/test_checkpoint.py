@@ -64,9 +64,9 @@ def test_the_manifest_says_what_exactness_depends_on(tmp_path: Path) -> None:
     written = store(tmp_path).write(at(1))
     manifest = json.loads((written.path / "manifest.json").read_text())
     assert manifest["format"] == 2
-    names = {"torch", "numpy", "gymnasium", "surefoot", "cpu", "threads", "compile", "python"}
+    names = {"torch", "numpy", "gymnasium", "surefoot", "cpu", "threads", "update", "python"}
     assert names <= set(manifest["machine"])
-    assert checkpoint.machine_differences(written) == []
+    assert checkpoint.machine_differences(written, "") == []
 
 
 @pytest.mark.parametrize("name", ["tensors.safetensors", "state.json", "manifest.json"])

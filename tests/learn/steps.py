@@ -1,0 +1,61 @@
+"""Optimizer steps held against those in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from surefoot.core.progress import Progress
+from surefoot.learn.experience import minibatches
+from surefoot.learn.optimizer import Adam
+from surefoot.learn.step import MinibatchStep, Step
+from tests.toys import ENVS, collector, in_torch, learner
+
+NOW = Progress(total_steps=10_000)
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"value_clip_range": 0.1, "entropy_coefficient": 0.01},
+    {"microbatch_size": 5, "max_grad_norm": None},
+    {"value_learning_rate": 1e-3, "max_grad_norm": 1e-3},
+    {"advantages": "rollout", "clip_range": "linear:0.3:0.1"},
+    {"advantages": "off", "learning_rate": "adaptive:0.01:0.01"},
+]
+POLICIES: list[dict[str, Any]] = [
+    {},
+    {"shared_trunk": True, "activation": "silu"},
+    {"normalize_observations": True, "value_hidden": (8,), "activation": "gelu"},
+]
+
+
+def assert_same_steps(
+    kind: str, options: dict[str, Any], policy: Any, other: Callable[[MinibatchStep], Step]
+) -> None:
+    """Compare gradients tensor by tensor, what is measured, and where an update leads."""
+    collect = collector(ENVS[kind])
+    plain, rival = (learner(collect.spec, policy, minibatch_size=24, **options) for _ in range(2))
+    plain._step, rival._step = in_torch(plain), other(in_torch(rival))
+    data = collect.collect(plain.actor())
+    for ppo in (plain, rival):  # ratios leave 1, and the normalizer is primed
+        ppo.update(data, NOW)
+    samples, optimizer = plain._estimate(data), plain._optimizer
+    flat, adam = optimizer.flat, Adam.blank(optimizer.flat.vector)
+    torch.testing.assert_close(flat.vector, rival._optimizer.flat.vector, rtol=1e-3, atol=1e-4)
+    knobs = plain._knobs({"clip_range": 0.2, "entropy_coefficient": 0.01, **clip(options)}, 0.0)
+    for batch in minibatches(samples, 24, 0, 0, 0):  # the last is not full
+        bias = optimizer.biases(1)[0]
+        (after, mine, said), (also_after, theirs, also_said) = (
+            step(flat.vector, adam, batch, knobs, bias) for step in (plain._step, rival._step)
+        )
+        for name, gradient in flat.unpack(mine.first).items():
+            difference = flat.unpack(theirs.first)[name] - gradient
+            # A gradient of one number may cancel to almost nothing, in torch no more exactly.
+            size = torch.maximum(gradient.norm(), 0.01 * mine.first.norm())
+            assert difference.norm() <= 1e-5 * size, name
+        torch.testing.assert_close(said, also_said, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(after, also_after, rtol=1e-4, atol=1e-5)
+
+
+def clip(options: dict[str, Any]) -> dict[str, float]:
+    return {"value_clip_range": 0.1} if "value_clip_range" in options else {}
