@@ -1,7 +1,6 @@
 """An optimizer step compiled as one graph.
 
-Compiling takes about ten seconds, and two from the cache that torch keeps on disk; a step then
-takes a fraction of the time. Whether to compile is settled by sizes alone, so that the same
+Compiling takes ten seconds or more, and a few from the cache that torch keeps on disk. Whether to compile is settled by sizes alone, so that the same
 command gives the same weights.
 """
 
@@ -21,8 +20,8 @@ from surefoot.learn.experience import Samples
 from surefoot.learn.optimizer import Adam
 from surefoot.learn.step import Knobs, MinibatchStep, Step
 
-WORTHWHILE_STEPS = 40_000
-"""Optimizer steps that make up for compiling."""
+WORTHWHILE = 5_000_000
+"""Samples, each counted in every epoch, whose steps make up for compiling."""
 OPTIONS: dict[str, Any] = {
     "cpp_wrapper": True,  # a fifth faster where networks are small
     "compile_threads": 1,  # others would be processes that stay, with all their memory
@@ -37,7 +36,8 @@ LARGEST = 2_000_000
 def worthwhile(config: Config) -> bool:
     """Say whether compiling saves time in a whole run; a fixed function of its sizes."""
     weights = sum(one * other for one, other in pairwise(config.policy.hidden))
-    return config.optimizer_steps() >= WORTHWHILE_STEPS and weights <= LARGEST
+    samples = config.optimizer_steps() * config.ppo.minibatch_size
+    return samples >= WORTHWHILE and weights <= LARGEST
 
 
 def differentiated(function: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Any]:

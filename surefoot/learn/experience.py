@@ -68,8 +68,8 @@ class Samples(NamedTuple):
     def size(self) -> int:
         return len(self.weight)
 
-    def at(self, index: Tensor | slice) -> Samples:
-        return Samples(*(tree.index(part, index) for part in self))
+    def at(self, where: slice) -> Samples:
+        return Samples(*(tree.index(part, where) for part in self))
 
     @staticmethod
     def join(parts: list[Samples]) -> Samples:
@@ -88,7 +88,10 @@ def minibatches(
     order = np.zeros(count * size, np.int64)
     random = seeding.generator(seed, Purpose.SHUFFLE, iteration, epoch)
     order[: samples.size] = random.permutation(samples.size)
-    shuffled = samples.at(torch.from_numpy(order).to(samples.weight.device))
+    index = torch.from_numpy(order).to(samples.weight.device)
+    shuffled = Samples(
+        *(tree.map(lambda leaf: leaf.index_select(0, index), part) for part in samples)
+    )
     shuffled.weight[samples.size :] = 0.0
     for start in range(0, count * size, size):
         yield shuffled.at(slice(start, start + size))

@@ -59,7 +59,7 @@ class Affine:
 
     def learn(self, above: Array) -> None:
         np.matmul(above.T, self._given, out=self._to_weight)
-        above.sum(0, out=self._to_bias)
+        np.matmul(np.ones(len(above), np.float32), above, out=self._to_bias)  # sums, fast
 
     def below(self, above: Array) -> Array:
         result: Array = above @ self._weight
@@ -114,12 +114,15 @@ class Choices:
     """Independent choices, from their logits: see `CategoricalHead`."""
 
     def __init__(self, head: CategoricalHead, parameter: View, gradient: View) -> None:
-        self._slots = head.slots.numpy()
+        self._slots, self._choices, self._options = head.slots.numpy(), *head.slots.shape
         self._real = self._slots.reshape(-1) < sum(head.bins)
+        self._even = bool(self._real.all())
 
     def forward(self, values: Array, action: Array) -> tuple[Array, Array]:
         """Return the log-probabilities of actions, and entropies, [B] each."""
-        padded = np.pad(values, ((0, 0), (0, 1)), constant_values=IMPOSSIBLE)[:, self._slots]
+        if not self._even:
+            values = np.pad(values, ((0, 0), (0, 1)), constant_values=IMPOSSIBLE)[:, self._slots]
+        padded = values.reshape(-1, self._choices, self._options)
         shifted = padded - padded.max(-1, keepdims=True)
         self._logits = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
         self._chances = np.exp(self._logits)
@@ -130,11 +133,11 @@ class Choices:
 
     def below(self, log_prob: Array, entropy: Array) -> Array:
         """Return the gradient of logits, given those of log-probabilities and entropies."""
-        hot = self._taken == np.arange(self._logits.shape[-1])
+        hot = self._taken == np.arange(self._options)
         result = (hot - self._chances) * log_prob[:, None, None]
         result -= self._chances * (self._logits + self._entropies) * entropy[:, None, None]
-        flat: Array = result.reshape(len(result), -1)[:, self._real]
-        return flat
+        flat: Array = result.reshape(len(result), -1)
+        return flat if self._even else flat[:, self._real]
 
 
 class Normals:

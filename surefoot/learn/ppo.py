@@ -169,10 +169,11 @@ class PPO:
         config, optimizer = self._config, self._optimizer
         vector, adam = optimizer.flat.vector, optimizer.adam
         biases = iter(optimizer.biases(config.epochs * -(-samples.size // config.minibatch_size)))
+        settings = self._knobs(knobs, progress.fraction)
         rows: list[Tensor] = []
         for epoch in range(config.epochs):
             first = len(rows)
-            settings = self._knobs(knobs, progress.fraction)
+            settings = settings._replace(rates=optimizer.rates_at(progress.fraction))
             for batch in minibatches(
                 samples, config.minibatch_size, self._seed, progress.iterations, epoch
             ):

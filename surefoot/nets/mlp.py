@@ -20,7 +20,8 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 def linear(inputs: int, outputs: int, gain: float, random: torch.Generator) -> nn.Linear:
     """Make a linear layer with orthogonal weights and zero bias, without the global generator."""
-    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=()):  # weights that are overwritten below
+        layer = nn.Linear(inputs, outputs)
     nn.init.orthogonal_(layer.weight, gain, generator=random)
     nn.init.zeros_(layer.bias)
     return layer
