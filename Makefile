@@ -5,10 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_TO_TEST := $(VENV)/.ready-to-test
+READY_TO_BENCH := $(VENV)/.ready-to-bench
 ENV ?= CartPole-v1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo train test test-fast lint soak bench clean
+.PHONY: help demo train test test-fast lint soak bench bench-quick clean
 
 help:
 	@echo "make demo            train CartPole to a perfect score and evaluate it"
@@ -17,7 +18,8 @@ help:
 	@echo "make lint            format, lint, types, layers"
 	@echo "make train ENV=…     train an environment (ARGS=\"--seed 1 …\")"
 	@echo "make soak            200 kills, 10,000 hostile checkpoints, 100 signals (half an hour)"
-	@echo "make bench           steps per second beside Stable-Baselines3"
+	@echo "make bench           all benchmarks, beside other trainers (half an hour; benchmarks/RESULTS.md)"
+	@echo "make bench-quick     a few of them, in three minutes"
 	@echo "make clean           remove the virtual environment and caches"
 
 $(READY): pyproject.toml constraints.txt
@@ -28,6 +30,11 @@ $(READY): pyproject.toml constraints.txt
 # Half a gigabyte that only tests and benchmarks need.
 $(READY_TO_TEST): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,envpool]"
+	touch $@
+
+# The trainers to measure against, and MuJoCo.
+$(READY_TO_BENCH): $(READY_TO_TEST)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,envpool,mujoco,bench]"
 	touch $@
 
 demo: $(READY)
@@ -52,8 +59,11 @@ soak: $(READY_TO_TEST)
 	$(BIN)/python benchmarks/soak.py
 	$(BIN)/pytest -m soak
 
-bench: $(READY)
-	$(BIN)/python benchmarks/speed.py
+bench: $(READY_TO_BENCH)
+	$(BIN)/python benchmarks/run.py
+
+bench-quick: $(READY_TO_BENCH)
+	$(BIN)/python benchmarks/run.py --quick
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

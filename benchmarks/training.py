@@ -1,6 +1,6 @@
 """Training steps per second beside other trainers: same environment, same settings, one run.
 
-    python benchmarks/training.py [bipedal | cheetah | cartpole] … [--repeats 3]
+    python benchmarks/training.py [bipedal | cheetah | cartpole] … [--repeats 3] [--quick]
 
 Every contestant trains in a process of its own, in turn, in repeats; figures are medians over
 repeats of what follows the first iterations, so neither starting nor compiling counts. `limit` is
@@ -14,8 +14,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,6 +21,8 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 from typing import Any
+
+from apart import alone, give, in_turn, spread
 
 WARM, MEASURED = 2, 4
 """Iterations before it counts, and that count."""
@@ -54,6 +54,8 @@ PEERS: dict[str, dict[str, Any]] = {
     "SBX, DummyVecEnv": {"by": "sbx", "vector": "dummy"},
     "SBX, SubprocVecEnv": {"by": "sbx", "vector": "subproc"},
 }
+QUICK = ("surefoot", "surefoot, EnvPool, overlap", "SB3, DummyVecEnv")
+"""Who takes part when time is short."""
 ALONE = {name: how for name, how in PEERS.items() if how["vector"] == "dummy"}
 WORKS = {
     "bipedal": Work(
@@ -238,61 +240,46 @@ def limit(work: Work, costs: dict[str, float], environment: str) -> float:
 
 
 def one(name: str, contestant: str) -> None:
-    """Let one contestant train, in this process; print what came of it."""
-    work, iterations = WORKS[name], WARM + MEASURED
-    if contestant == "parts":
-        result: Any = parts(work)
-    else:
-        settings = work.contestants[contestant]
-        run = peer_speed if "by" in settings else surefoot_speed
-        result = run(work, iterations, **settings)
-    print(f"\n{json.dumps(result)}", flush=True)
-    os._exit(0)  # some of what ran here takes its time to close
-
-
-def measure(name: str, contestant: str) -> Any:
-    command = [sys.executable, __file__, "--one", name, contestant]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{contestant} failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
-def compare(name: str, repeats: int) -> None:
+    """Let one contestant train, in this process."""
     work = WORKS[name]
-    speeds: dict[str, list[float]] = {contestant: [] for contestant in work.contestants}
-    costs: list[dict[str, float]] = []
-    for _ in range(repeats):
-        costs.append(measure(name, "parts"))
-        for contestant in speeds:
-            speeds[contestant].append(measure(name, contestant))
+    if contestant == "parts":
+        give(parts(work))
+    settings = work.contestants[contestant]
+    run = peer_speed if "by" in settings else surefoot_speed
+    give(run(work, WARM + MEASURED, **settings))
+
+
+def compare(name: str, repeats: int, quick: bool) -> None:
+    work = WORKS[name]
+    who = [c for c in work.contestants if not quick or c in QUICK]
+    found = in_turn(["parts", *who], lambda contestant: alone(__file__, name, contestant), repeats)
+    costs, speeds = found.pop("parts"), found
     middle = {part: statistics.median(cost[part] for cost in costs) for part in costs[0]}
     print(
         f"\n{work.env}, {work.rows} × {work.horizon}, minibatch {work.minibatch}, {work.epochs} "
-        f"epochs, {work.hidden} {work.activation}, medians of {repeats}"
+        f"epochs, {work.hidden} {work.activation}; steps per second, medians of {repeats}"
     )
     print("  µs: " + ", ".join(f"{part} {value:.1f}" for part, value in middle.items()))
     best = {
-        by: max(statistics.median(v) for n, v in speeds.items() if n.startswith(by))
+        by: max((statistics.median(v) for n, v in speeds.items() if n.startswith(by)), default=None)
         for by in ("SB3", "SBX")
     }
     for contestant, values in speeds.items():
-        speed = statistics.median(values)
-        pool = "EnvPool" in contestant
+        speed, pool = statistics.median(values), "EnvPool" in contestant
         most = limit(work, middle, "EnvPool" if pool else "environment")
-        ratios = "  ".join(f"{speed / value:5.2f} × {by}" for by, value in best.items())
+        ratios = "  ".join(f"{speed / value:5.2f} × {by}" for by, value in best.items() if value)
         share = f"{100 * speed / most:3.0f} % of {most:,.0f}"
-        spread = f"({min(values):,.0f} to {max(values):,.0f})"
-        print(f"  {contestant:<28}{speed:8,.0f} {spread:<20}{ratios}  {share}", flush=True)
+        print(f"  {contestant:<28}{spread(values):<28}{ratios}  {share}", flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("works", nargs="*", choices=[[], *WORKS], metavar="|".join(WORKS))
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--one", nargs=2)
     options = parser.parse_args()
     if options.one:
         one(*options.one)
     for each in options.works or WORKS:
-        compare(each, options.repeats)
+        compare(each, options.repeats, options.quick)

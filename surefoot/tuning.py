@@ -7,6 +7,7 @@ a run adds reporting and saving, and its steps per second are somewhat lower.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -29,9 +30,9 @@ from surefoot.envs import envpool
 from surefoot.envs.make import Factory, ship, unship
 from surefoot.learn.build import build_learner
 
-BUDGET = 17.0
+BUDGET = 16.5
 """Seconds for everything; starting and ending take some more."""
-FOR_COMPILING = 6.0
+FOR_COMPILING = 3.0
 """Seconds of these that are left to trying what compiling brings."""
 TRIAL = 0.7
 """Seconds that one way is tried for, after its first rollout."""
@@ -73,6 +74,17 @@ def tune(
     deadline = time.monotonic() + budget
     choose(config, make)  # refuses what makes no sense, before anything is tried
     short = _shortened(config, make)
+    with closing(Compiler(short, make)) as compiler:
+        best = _best(config, short, make, tell, deadline)
+        compiled = compiler.tried(best, deadline)
+    tell(compiled)
+    return compiled if compiled.training > WORTH * best.training else best
+
+
+def _best(
+    config: Config, short: Config, make: Factory, tell: Callable[[Trial], None], deadline: float
+) -> Trial:
+    """Try everything that needs no compiling."""
     best: Trial | None = None
 
     def attempt(settings: dict[str, Any]) -> None:
@@ -87,10 +99,8 @@ def tune(
     for change in _refinements(config):
         attempt({**(best.settings if best else {}), **change})
     if best is None:
-        raise ConfigError(f"{make.name} could not be tried within {budget:g} s")
-    compiled = _compiled(short, make, best.settings, deadline)
-    tell(compiled)
-    return compiled if compiled.training > WORTH * best.training else best
+        raise ConfigError(f"{make.name} could not be tried in this time")
+    return best
 
 
 def _shortened(config: Config, make: Factory) -> Config:
@@ -140,7 +150,9 @@ def _tried(config: Config, make: Factory, settings: dict[str, Any], deadline: fl
         return Trial(settings, failed=str(error).splitlines()[0])
 
 
-def _measured(config: Config, make: Factory, deadline: float) -> tuple[float, float]:
+def _measured(
+    config: Config, make: Factory, deadline: float, learner: Learner | None = None
+) -> tuple[float, float]:
     """Return steps per second of training, and of collecting."""
     threads = torch.get_num_threads()
     torch.set_num_threads(config.threads)
@@ -149,7 +161,7 @@ def _measured(config: Config, make: Factory, deadline: float) -> tuple[float, fl
             threadpool_limits(limits=1, user_api="blas"),
             closing(build_collector(config, make, "fresh")) as collector,
         ):
-            learner = build_learner(config, collector.spec)
+            learner = learner or build_learner(config, collector.spec)
             _iterate(collector, learner)  # the first one warms up, and may only prime normalizers
             counted = _iterate(collector, learner)
             while counted[1:].sum() < TRIAL and time.monotonic() < deadline:
@@ -170,29 +182,48 @@ def _iterate(collector: Collector, learner: Learner) -> Array:
     return np.array([rollout.steps, collected - begun, time.perf_counter() - collected])
 
 
-def _compiled(config: Config, make: Factory, settings: dict[str, Any], deadline: float) -> Trial:
-    """Try the best way compiled, in a process that can be ended when time is up."""
-    named = {**settings, "compile": "on"}
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    with suppress(ConfigError):
-        arguments = (config.model_copy(update=named).to_yaml(), ship(make), theirs)
-        child = context.Process(target=_measure_here, args=arguments, daemon=True)
-        child.start()
+class Compiler:
+    """A process that compiles the optimizer step while other ways are tried, without disturbing
+    them, and then tries the best of them with it."""
+
+    def __init__(self, config: Config, make: Factory) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._wire, theirs = context.Pipe()
+        self._child = None
+        with suppress(ConfigError):  # what cannot be sent is told of below
+            arguments = (config.to_yaml(), ship(make), theirs)
+            self._child = context.Process(target=_compile, args=arguments, daemon=True)
+            self._child.start()
         theirs.close()
+
+    def tried(self, best: Trial, deadline: float) -> Trial:
+        named = {**best.settings, "compile": "on"}
         try:
-            if ours.poll(max(0.0, deadline - time.monotonic())):
-                return Trial(named, *ours.recv())
-        except EOFError:
+            self._wire.send(named)
+            if self._wire.poll(max(0.0, deadline - time.monotonic())):
+                return Trial(named, *self._wire.recv())
+        except (EOFError, OSError):
             return Trial(named, failed="it could not be tried")
-        finally:
-            child.kill()
-            child.join()
-    return Trial(named, failed="no time left; `compile: auto` decides by sizes")
+        return Trial(named, failed="no time left; `compile: auto` decides by sizes")
+
+    def close(self) -> None:
+        if self._child:
+            self._child.kill()
+            self._child.join()
 
 
-def _measure_here(config: str, shipped: bytes, wire: Any) -> None:
-    wire.send(_measured(Config.from_yaml(config), unship(shipped), time.monotonic() + 60.0))
+def _compile(written: str, shipped: bytes, wire: Any) -> None:
+    os.nice(19)
+    config, make = Config.from_yaml(written), unship(shipped)
+    compiled = config.model_copy(update={"collector": "local", "compile": "on"})
+    with closing(build_collector(compiled, make, "fresh")) as collector:
+        spec, learner = collector.spec, build_learner(compiled, collector.spec)
+        for _ in range(2):  # the first may only prime normalizers
+            _iterate(collector, learner)
+    settings = wire.recv()
+    usable = settings.get("envs", spec.rows) == spec.rows
+    best = config.model_copy(update=settings)
+    wire.send(_measured(best, make, time.monotonic() + 60.0, learner if usable else None))
 
 
 def _flag(name: str, value: Any) -> str:

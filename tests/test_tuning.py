@@ -42,7 +42,7 @@ def test_a_probe_ends_in_time(budget: float) -> None:
 
 
 def test_too_little_time_is_said() -> None:
-    with pytest.raises(ConfigError, match="could not be tried within"):
+    with pytest.raises(ConfigError, match="could not be tried in this time"):
         tune(SMALL, factory(Counter), budget=1.0)
 
 

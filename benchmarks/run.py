@@ -1,0 +1,79 @@
+"""Run all benchmarks and write benchmarks/RESULTS.md: `make bench`, or `make bench-quick`.
+
+    python benchmarks/run.py [--quick]
+
+Nothing else should run meanwhile. The quick set takes three minutes and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+HERE = Path(__file__).parent
+TITLES = {
+    "training": "Training",
+    "whole": "Starting, a short run, memory",
+    "pieces": "Pieces of a training",
+    "collecting": "Collecting",
+    "saving": "Saving",
+    "growth": "Growth",
+}
+QUICK = [
+    ["training", "bipedal", "--repeats", "1", "--quick"],
+    ["pieces", "--quick"],
+    ["whole", "starting", "--repeats", "1"],
+]
+PACKAGES = ("torch", "numpy", "gymnasium", "envpool", "stable-baselines3", "sbx-rl", "jax")
+
+
+def run(words: list[str]) -> str:
+    """Run a benchmark; show and return what it says."""
+    print(f"\n# {TITLES[words[0]]}", flush=True)
+    command = [sys.executable, "-W", "ignore", str(HERE / f"{words[0]}.py"), *words[1:]]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    said = []
+    for line in child.stdout or ():
+        said.append(line)
+        print(line, end="", flush=True)
+    if child.wait():
+        raise SystemExit(f"{' '.join(words)} failed")
+    return "".join(said)
+
+
+def machine() -> str:
+    """Describe what the figures depend on."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), "")
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
+    return (
+        f"{os.cpu_count()} cores of {cpu or platform.machine()}, Python "
+        f"{platform.python_version()}, {versions}; {time.strftime('%Y-%m-%d')}."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    begun = time.monotonic()
+    results = {words[0]: run(words) for words in (QUICK if quick else [[name] for name in TITLES])}
+    if not quick:
+        sections = [
+            f"## {TITLES[name]}\n\n`python benchmarks/{name}.py`\n\n```\n{said.strip()}\n```\n"
+            for name, said in results.items()
+        ]
+        page = ["# Results of `make bench`\n", f"{machine()}\n", *sections]
+        (HERE / "RESULTS.md").write_text("\n".join(page))
+    print(f"\n{(time.monotonic() - begun) / 60:.1f} minutes")
+
+
+if __name__ == "__main__":
+    main()
