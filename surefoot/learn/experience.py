@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -68,8 +68,12 @@ class Samples(NamedTuple):
     def size(self) -> int:
         return len(self.weight)
 
-    def at(self, where: slice) -> Samples:
-        return Samples(*(tree.index(part, where) for part in self))
+    def at(self, where: slice | int) -> Samples:
+        return self.map(lambda leaf: leaf[where])
+
+    def map(self, function: Callable[[Any], Any]) -> Samples:
+        """Apply a function to every tensor."""
+        return Samples(*[tree.map(function, part) for part in self])
 
     @staticmethod
     def join(parts: list[Samples]) -> Samples:
@@ -89,9 +93,8 @@ def minibatches(
     random = seeding.generator(seed, Purpose.SHUFFLE, iteration, epoch)
     order[: samples.size] = random.permutation(samples.size)
     index = torch.from_numpy(order).to(samples.weight.device)
-    shuffled = Samples(
-        *(tree.map(lambda leaf: leaf.index_select(0, index), part) for part in samples)
-    )
+    shuffled = samples.map(lambda leaf: leaf.index_select(0, index))
     shuffled.weight[samples.size :] = 0.0
-    for start in range(0, count * size, size):
-        yield shuffled.at(slice(start, start + size))
+    pieces = shuffled.map(lambda leaf: leaf.split(size))
+    for number in range(count):
+        yield pieces.at(number)
