@@ -48,6 +48,8 @@ class Work:
 
 
 WORKERS = {"collector": "processes", "n_proc": 2}
+POOL = {**WORKERS, "env_backend": "envpool"}
+"""As `auto` settles for runs of usual length."""
 PEERS: dict[str, dict[str, Any]] = {
     "SB3, DummyVecEnv": {"by": "sb3", "vector": "dummy"},
     "SB3, SubprocVecEnv": {"by": "sb3", "vector": "subproc"},
@@ -67,8 +69,8 @@ WORKS = {
         contestants={
             "surefoot": WORKERS,
             "surefoot, overlap": {**WORKERS, "overlap": True},
-            "surefoot, EnvPool": {"env_backend": "envpool"},
-            "surefoot, EnvPool, overlap": {"env_backend": "envpool", "overlap": True},
+            "surefoot, EnvPool": POOL,
+            "surefoot, EnvPool, overlap": {**POOL, "overlap": True},
             **PEERS,
         },
     ),
@@ -89,8 +91,8 @@ WORKS = {
         minibatch=2048,
         epochs=4,
         contestants={
-            "surefoot, EnvPool": {"env_backend": "envpool"},
-            "surefoot, EnvPool, overlap": {"env_backend": "envpool", "overlap": True},
+            "surefoot, EnvPool": POOL,
+            "surefoot, EnvPool, overlap": {**POOL, "overlap": True},
             **ALONE,
         },
     ),

@@ -32,6 +32,9 @@ FOR_WORKERS = (
 """Settings that mean nothing without workers."""
 SHORT_RUN = 2_000
 """Steps of a run that takes under a minute, unless a step takes longer than 30 ms."""
+POOL_STEPS = 500_000
+"""Steps of a run in which workers save more time than they take to start, though EnvPool has
+threads of its own: they share out acting and recording too, and no thread waits for another."""
 TIMED_STEPS, TIMED_SECONDS = 200, 0.5
 """An environment is timed for so many steps, or so long."""
 TURN = 100e-6
@@ -76,9 +79,7 @@ def settle_backend(config: Config, make: Factory) -> tuple[Config, str]:
         return instead, f"Gymnasium's environment, not EnvPool's: {lacking}"
     # A pool only comes back as a whole, whatever way fits Gymnasium's environment.
     settled = {"env_backend": "envpool", "restore": "fresh"}
-    threads = pool_threads(config)
-    said = f"EnvPool's environment, on {threads} thread{'s' * (threads > 1)}"
-    return config.model_copy(update=settled), said
+    return config.model_copy(update=settled), "EnvPool's environment"
 
 
 def stepped(config: Config, make: Factory) -> Factory:
@@ -89,8 +90,9 @@ def stepped(config: Config, make: Factory) -> Factory:
 
 
 def pool_threads(config: Config) -> int:
-    """Count the threads of a pool: all cores, but for those that learn at the same time."""
-    return max(1, cores() - config.threads) if config.overlap else cores()
+    """Count the threads of a pool: its share of the cores, but for those that learn meanwhile."""
+    playing = cores() - config.threads if config.overlap else cores()
+    return max(1, playing // (config.n_proc or 1))
 
 
 def cores() -> int:
@@ -123,8 +125,7 @@ def _asked_for(config: Config) -> str:
 
 
 def _processes(config: Config, because: str) -> Chosen:
-    most = 1 if config.env_backend == "envpool" else min(cores(), config.envs)
-    workers = config.n_proc or most
+    workers = config.n_proc or min(cores(), config.envs)
     return Chosen(config.model_copy(update={"collector": "processes", "n_proc": workers}), because)
 
 
@@ -137,6 +138,10 @@ def _pick(config: Config, make: Factory) -> Chosen:
     if min(cores(), config.envs) == 1:
         return Chosen(local, "one core" if cores() == 1 else "one environment")
     if config.total_steps < SHORT_RUN:
+        return Chosen(local, f"{config.total_steps:,} steps are soon made")
+    if make.divisible:
+        if config.total_steps >= POOL_STEPS:
+            return _processes(config, "each has a part of the pool")
         return Chosen(local, f"{config.total_steps:,} steps are soon made")
     try:
         seconds = seconds_per_step(make, config.seed)

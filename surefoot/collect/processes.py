@@ -213,7 +213,8 @@ class ProcessStage:
         """See what the environment is like; a worker builds one, since it may do anything."""
         self._workers[0].tell("look", sys.path, self._shipped)
         spec, native = self._answer(0, "while one was built")
-        if native and (spec.rows != rows or len(self._workers) > 1):
+        divided = spec.rows != rows or len(self._workers) > 1
+        if native and divided and not self._make.divisible:
             raise ConfigError(
                 f"{self._make.name} makes a vector of {spec.rows} environments, which cannot be "
                 f"dealt out; use --collector local, or --n-proc 1, with --envs {spec.rows}"

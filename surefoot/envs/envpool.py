@@ -45,7 +45,8 @@ def pooled(make: Factory, rows: int, threads: int) -> Factory:
     if not installed():
         raise ConfigError(f"EnvPool is not installed: pip install 'surefoot[envpool]', or {REMEDY}")
     arguments = {"name": make.name, "rows": rows, "threads": threads}
-    return Factory(f"{make.name} (EnvPool)", Imported(f"{__name__}:Pool"), arguments)
+    pool = Imported(f"{__name__}:Pool")
+    return Factory(f"{make.name} (EnvPool)", pool, arguments, divisible=True)
 
 
 class Pool(GymnasiumVectorEnv[Any, Any, Any]):

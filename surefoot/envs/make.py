@@ -38,6 +38,12 @@ class Factory:
     arguments: Mapping[str, Any]
     metrics: Measure | None = None
     """The function that takes more numbers from every step, if there is one."""
+    divisible: bool = False
+    """Whether it makes a vector with as many environments as the argument `rows` says."""
+
+    def sized(self, rows: int) -> Factory:
+        """Return what makes so many rows, if that can be said."""
+        return replace(self, arguments={**self.arguments, "rows": rows}) if self.divisible else self
 
     def __call__(self) -> Any:
         """Build one Gymnasium environment or vector environment."""
@@ -168,6 +174,7 @@ def make_vector(
     """Build the environments and lay them out as exactly this many rows."""
     if trail is not None:
         trail[0] += 1
+    make = make.sized(rows)
     first = make()
     if isinstance(first, GymnasiumVectorEnv) and first.num_envs != rows:
         raise ConfigError(
@@ -192,7 +199,7 @@ def lay_out(
 ) -> VectorEnv:
     """Lay out rows, of which the first environment, or the whole vector, is built already."""
     if isinstance(first, GymnasiumVectorEnv):
-        return NativeVector(make.name, first, make, trail)
+        return NativeVector(make.name, first, make, first_row, trail)
     envs = [first]
     for _ in range(rows - 1):
         if trail is not None:

@@ -88,13 +88,15 @@ MODES: dict[Any, Autoreset] = {
 
 
 class NativeVector:
-    """A Gymnasium vector environment as rows."""
+    """A Gymnasium vector environment as rows, which may be part of more: `first_row` is where they
+    begin."""
 
     def __init__(
         self,
         name: str,
         env: GymnasiumVectorEnv[Any, Any, Any],
         make: Callable[[], GymnasiumVectorEnv[Any, Any, Any]],
+        first_row: int = 0,
         trail: Array | None = None,
     ) -> None:
         mode = env.metadata.get("autoreset_mode")
@@ -104,7 +106,7 @@ class NativeVector:
                 f"set it to a gymnasium.vector.AutoresetMode"
             )
         self._name, self._env, self._autoreset = name, env, MODES[mode]
-        self._make, self._used = make, False
+        self._make, self._used, self._first_row = make, False, first_row
         self._trail = np.zeros(4, np.int64) if trail is None else trail
         # Gymnasium's own wrappers of single environments take a seed for each; others take one.
         single = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
@@ -240,11 +242,13 @@ class NativeVector:
     def fail(self, row: int | None, what: str, cause: Exception | None = None) -> NoReturn:
         place = f"{self._name}, all {self.spec.rows} rows"
         if row is not None:
-            place = f"{self._name}, row {row}, episode {self._episode[row]}, step {self._step[row]}"
+            counts = f"episode {self._episode[row]}, step {self._step[row]}"
+            place = f"{self._name}, row {self._first_row + row}, {counts}"
         raise EnvError(f"{place}: {what}") from cause
 
     def _reset(self, rows: Array, options: dict[str, Any] | None) -> None:
-        seeds = [self._seeds(row, episode) for row, episode in enumerate(self._episode.tolist())]
+        numbered = enumerate(self._episode.tolist(), self._first_row)
+        seeds = [self._seeds(row, episode) for row, episode in numbered]
         self._leave_word()
         try:
             obs, _ = self._env.reset(seed=self._seeding(seeds, rows), options=options)
@@ -254,8 +258,8 @@ class NativeVector:
         self._check(np.zeros(self.spec.rows), self.obs, np.arange(self.spec.rows))
 
     def _leave_word(self) -> None:
-        """Say that a call into the environment begins; as for where, row 0 stands for all."""
-        self._trail[:] = self._trail[0] + 1, 0, self._episode[0], self._step[0]
+        """Say that a call into the environment begins; the first row stands for all."""
+        self._trail[:] = self._trail[0] + 1, self._first_row, self._episode[0], self._step[0]
 
     def _column(self, values: Any, dtype: Any, field: str) -> Array:
         try:

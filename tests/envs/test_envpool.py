@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +126,7 @@ def test_a_preference_gives_way_and_says_why(monkeypatch: pytest.MonkeyPatch) ->
     config = Config(env_backend="prefer-envpool", collector="local")
     settled, said = settle_backend(config, factory("CartPole-v1"))
     assert (settled.env_backend, settled.restore) == ("envpool", "fresh")
-    assert "EnvPool's environment, on" in said
+    assert said == "EnvPool's environment"
     settled, said = settle_backend(config, factory("LunarLander-v3", {"gravity": -5.0}))
     assert settled.env_backend == "gymnasium"
     assert "no environment arguments" in said
@@ -132,14 +134,72 @@ def test_a_preference_gives_way_and_says_why(monkeypatch: pytest.MonkeyPatch) ->
     assert "not installed" in choose(config, factory("CartPole-v1")).backend
 
 
-def test_a_pool_goes_to_one_worker_and_leaves_a_core_to_learning() -> None:
-    config = Config(env_backend="envpool", overlap=True, envs=4, ppo=PPOConfig(horizon=8))
-    assert pool_threads(config) == max(1, pool_threads(Config()) - 1)
+def test_threads_of_pools_do_not_exceed_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("surefoot.collect.choose.cores", lambda: 8)
+    threads = {
+        (None, False): 8,
+        (2, False): 4,
+        (8, False): 1,
+        (1, True): 7,  # one core learns
+        (3, True): 2,
+    }
+    for (workers, overlap), expected in threads.items():
+        assert pool_threads(Config(n_proc=workers, overlap=overlap)) == expected
+
+
+@pytest.mark.parametrize(
+    ("total_steps", "overlap", "expected"),
+    [
+        (10**4, False, ("local", None)),
+        (10**6, False, ("processes", 2)),
+        (10**4, True, ("processes", 1)),
+        (10**6, True, ("processes", 2)),
+    ],
+)
+def test_long_runs_divide_a_pool_among_workers(
+    total_steps: int, overlap: bool, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surefoot.collect.choose.cores", lambda: 2)
+    config = Config(env_backend="envpool", envs=4, total_steps=total_steps, overlap=overlap)
     chosen = choose(config, factory("CartPole-v1")).config
-    assert (chosen.collector, chosen.n_proc) == ("processes", 1)
+    assert (chosen.collector, chosen.n_proc) == expected
+
+
+def test_workers_with_parts_of_a_pool_change_nothing() -> None:
+    config = Config(env_backend="envpool", envs=5, ppo=PPOConfig(horizon=80), seed=3)
+    found = []
+    for settings in ({"collector": "local"}, {"collector": "processes", "n_proc": 2}):
+        divided = build_collector(config.model_copy(update=settings), factory("LunarLander-v3"))
+        actor = learner(divided.spec).actor()
+        found.append([divided.collect(actor) for _ in range(2)])
+        divided.close()
+    for one, other in zip(*found, strict=True):
+        assert one.ended.any()
+        for name in ("obs", "action", "reward", "ended", "valid", "final_obs", "log_prob"):
+            assert np.array_equal(getattr(one, name), getattr(other, name)), name
+
+
+def test_a_pool_is_stepped_while_learning() -> None:
+    config = Config(env_backend="envpool", overlap=True, envs=4, ppo=PPOConfig(horizon=8))
+    chosen = choose(config, factory("CartPole-v1")).config
     overlapping = build_collector(chosen, factory("CartPole-v1"))
     actor = learner(overlapping.spec).actor()
     overlapping.collect(actor)
     overlapping.ahead(actor)
     assert overlapping.collect(actor).valid.any()
     overlapping.close()
+
+
+def test_a_part_of_a_pool_that_is_lost_begins_anew() -> None:
+    config = Config(env_backend="envpool", envs=4, collector="processes", n_proc=2, seed=3)
+    config = config.model_copy(update={"ppo": PPOConfig(horizon=50)})
+    divided: Any = build_collector(config, factory("Pendulum-v1"))
+    actor = learner(divided.spec).actor()
+    before = divided.collect(actor)
+    os.kill(divided._stage._workers[1].pid, signal.SIGKILL)
+    after = divided.collect(actor)
+    divided.close()
+    assert divided._stage.replaced == 1
+    assert np.array_equal(after.obs[0, :2], before.obs[-1, :2])  # the others go on
+    assert after.valid[:, :2].all()
+    assert (~after.valid[:, 2:]).sum(0).tolist() == [1, 1]  # the steps that were lost
