@@ -41,7 +41,7 @@ from surefoot.policy.actor import Sample
 from surefoot.policy.translate import LeanActor
 
 CARE = Care(step_timeout=60.0, restarts=100, restart_on_error=False)
-ENV, ROWS, HORIZON, REPEATS = "BipedalWalker-v3", 16, 512, 9
+ENV, ROWS, HORIZON, REPEATS = "BipedalWalker-v3", 16, 512, 5
 TRIPS = 3_000
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from apart import alone, give, in_turn, spread
 
 WARM, MEASURED = 2, 4
-"""Iterations before it counts, and that count."""
+"""Iterations before it counts, and that count; peers, who take longer, have half of each."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ WORKS = {
 }
 
 
-def surefoot_speed(work: Work, iterations: int, **settings: Any) -> float:
+def surefoot_speed(work: Work, **settings: Any) -> float:
     """Train with all that a run does, and compiled."""
     import surefoot
 
@@ -109,7 +109,8 @@ def surefoot_speed(work: Work, iterations: int, **settings: Any) -> float:
             work.env,
             config=surefoot.Config(
                 envs=work.rows,
-                total_steps=work.steps * iterations - work.rows,  # lost ones must not add another
+                total_steps=work.steps * (WARM + MEASURED)
+                - work.rows,  # lost ones must not add another
                 compile="on",
                 device="cpu",
                 checkpoint_every="1000it",
@@ -127,8 +128,9 @@ def surefoot_speed(work: Work, iterations: int, **settings: Any) -> float:
     return sum(row["rollout/steps"] for row in counted) / spent
 
 
-def peer_speed(work: Work, iterations: int, by: str, vector: str) -> float:
+def peer_speed(work: Work, by: str, vector: str) -> float:
     """Train with Stable-Baselines3, or with its sibling in JAX."""
+    warm, iterations = WARM // 2, (WARM + MEASURED) // 2
     import torch
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
@@ -161,7 +163,7 @@ def peer_speed(work: Work, iterations: int, by: str, vector: str) -> float:
     model = PPO("MlpPolicy", env, policy_kwargs=network, **settings)
     model.learn(work.steps * iterations, callback=Clock())
     end = time.perf_counter()
-    return work.steps * (iterations - WARM) / (end - stamps[WARM])
+    return work.steps * (iterations - warm) / (end - stamps[warm])
 
 
 def parts(work: Work) -> dict[str, float]:
@@ -183,25 +185,38 @@ def parts(work: Work) -> dict[str, float]:
     learner = build_learner(config, collector.spec)
     rollout = collector.collect(learner.actor())
     learner.update(rollout, Progress(10**9))
-    metrics, seconds = _timed(lambda: learner.update(rollout, Progress(10**9)))
     actor, noise = learner.actor(), learner.actor().noise(np.random.default_rng(0), work.rows)
     seen = rollout.obs[0]
-    _, acting = _timed(lambda: [actor.act(seen, None, {}, noise) for _ in range(1000)])
+    acting = _timed(lambda: actor.act(seen, None, {}, noise), 1000)
     return {
         "environment": _environment(work, rollout.action),
         "EnvPool": _pool(work, rollout.action),
-        "minibatch": 1e6 * seconds / metrics["update/optimizer_steps"],
-        "acting": 1e6 * acting / 1000,
+        "minibatch": _step(work, learner, rollout),
+        "acting": acting,
     }
 
 
-def _timed(function: Callable[[], Any]) -> tuple[Any, float]:
+def _timed(function: Callable[[], Any], times: int) -> float:
+    """Return how many microseconds it takes."""
     spans = []
     for _ in range(3):
         begun = time.perf_counter()
-        result = function()
-        spans.append(time.perf_counter() - begun)
-    return result, statistics.median(spans)
+        for _ in range(times):
+            function()
+        spans.append((time.perf_counter() - begun) / times)
+    return 1e6 * statistics.median(spans)
+
+
+def _step(work: Work, learner: Any, rollout: Any) -> float:
+    """Take one optimizer step, and nothing else that an update does."""
+    from surefoot.learn.experience import minibatches
+
+    batch = next(minibatches(learner._estimate(rollout), work.minibatch, 0, 0, 0))
+    knobs = learner._knobs({"clip_range": 0.2, "entropy_coefficient": 0.0}, 0.0)
+    vector, adam = learner._optimizer.flat.vector, learner._optimizer.adam
+    bias = learner._optimizer.biases(1)[0]
+    times = max(20, 20_000 // work.minibatch)
+    return _timed(lambda: learner._step(vector, adam, batch, knobs, bias), times)
 
 
 def _environment(work: Work, actions: Any, steps: int = 4000) -> float:
@@ -248,7 +263,7 @@ def one(name: str, contestant: str) -> None:
         give(parts(work))
     settings = work.contestants[contestant]
     run = peer_speed if "by" in settings else surefoot_speed
-    give(run(work, WARM + MEASURED, **settings))
+    give(run(work, **settings))
 
 
 def compare(name: str, repeats: int, quick: bool) -> None:

@@ -110,7 +110,7 @@ def cold(repeats: int) -> None:
         print(f"  {name:<34}{spread(values, 1):<24}{share}", flush=True)
 
 
-def memory(repeats: int) -> None:
+def memory(_: int) -> None:
     print("BipedalWalker-v3, 16 × 512, minibatch 64: most memory of all processes together, MB")
     flags = ["--envs", "16", "--ppo.horizon", "512", "--ppo.minibatch-size", "64"]
     base = command("train", "BipedalWalker-v3", "--total-steps", str(3 * 8192), *flags)
@@ -125,11 +125,10 @@ def memory(repeats: int) -> None:
             "surefoot, EnvPool, overlap": [*base, "--env-backend", "envpool", "--overlap"],
             "SB3, SubprocVecEnv (16 workers)": [sys.executable, str(script)],
         }
-        found = in_turn(list(ways), lambda name: most_memory(ways[name]), repeats)
-    peer = statistics.median(found["SB3, SubprocVecEnv (16 workers)"])
-    for name, values in found.items():
-        share = f"{statistics.median(values) / peer:.2f} × SB3"
-        print(f"  {name:<34}{spread(values):<28}{share}", flush=True)
+        found = in_turn(list(ways), lambda name: most_memory(ways[name]), 1)  # it is steady
+    (peer,) = found["SB3, SubprocVecEnv (16 workers)"]
+    for name, (value,) in found.items():
+        print(f"  {name:<34}{value:8,.0f}   {value / peer:.2f} × SB3", flush=True)
 
 
 def most_memory(words: list[str]) -> float:

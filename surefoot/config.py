@@ -330,7 +330,7 @@ class Config(Model):
     hall_of_fame: NonNegativeInt = 5
     """How many of the best models over all runs beside this one to keep; 0: leave it alone."""
     inference_rows: PositiveInt | None = None
-    """Rows per call of the policy while collecting; none: all of them, or half of more than 64."""
+    """Rows per call of the policy while collecting; none: all of them, or half of more than 32."""
     ppo: PPOConfig = PPOConfig()
     """Settings of PPO."""
     policy: PolicyConfig = PolicyConfig()
@@ -338,7 +338,7 @@ class Config(Model):
 
     def inference_width(self) -> int:
         """Return how many rows the policy is asked for at once, whoever collects."""
-        whole = self.envs if self.envs <= 64 else -(-self.envs // 2)
+        whole = self.envs if self.envs <= 32 else -(-self.envs // 2)
         return self.inference_rows or whole
 
     def iteration_steps(self) -> int:

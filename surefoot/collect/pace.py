@@ -195,12 +195,26 @@ class Padded:
 
     def act(self, scene: Scene, t: Time, rows: Rows) -> Tree:
         tree.write(scene.luck, rows, tree.index(scene.noise, (t, rows)))
+        if isinstance(rows, slice) and rows.start % self._width == rows.stop % self._width == 0:
+            return self._whole_calls(scene, rows)
         if self._width == len(scene.begun):
             action, memory = scene.actor.act(scene.seen, None, scene.memory, scene.luck)
         else:
             action, memory = self._in_calls(scene, rows)
         tree.write(scene.memory, rows, tree.index(memory, rows))
         return tree.index(action, rows)
+
+    def _whole_calls(self, scene: Scene, rows: slice) -> Tree:
+        """Make the calls that these rows, and no others, are in."""
+        actions = []
+        for start in range(rows.start, rows.stop, self._width):
+            call = slice(start, start + self._width)
+            asked = (tree.index(part, call) for part in (scene.seen, scene.memory, scene.luck))
+            obs, memory, luck = asked
+            action, memory = scene.actor.act(obs, None, memory, luck)
+            tree.write(scene.memory, call, memory)
+            actions.append(action)
+        return actions[0] if len(actions) == 1 else tree.map(_joined, *actions)
 
     def _in_calls(self, scene: Scene, rows: Rows) -> tuple[Tree, Tree]:
         """Make the calls that these rows are in; nobody looks at the answers for others."""
@@ -225,6 +239,10 @@ class AsTheyCome:
         action, memory = scene.actor.act(obs, None, memory, tree.index(scene.noise, (t, rows)))
         tree.write(scene.memory, rows, memory)
         return action
+
+
+def _joined(*leaves: Array) -> Array:
+    return np.concatenate(leaves)
 
 
 def _space_for(answer: Tree, rows: int) -> Tree:

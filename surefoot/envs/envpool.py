@@ -8,6 +8,7 @@ limit is reported as truncated alone. Only the first episode of a row has a seed
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -62,6 +63,7 @@ class Pool(GymnasiumVectorEnv[Any, Any, Any]):
             raise ConfigError(f"EnvPool has no {name}; {REMEDY}")
         self._name, self._threads = name, threads
         self._pool: Any = None
+        self._step: Callable[[Array], tuple[Array, Array, Array, Array]] | None = None
         self.num_envs = rows
         single = gymnasium.make(name, disable_env_checker=True)
         limit = single.spec.max_episode_steps if single.spec else None
@@ -85,12 +87,13 @@ class Pool(GymnasiumVectorEnv[Any, Any, Any]):
             seed=seeds,
             **self._limit,
         )
+        self._step = direct(self._pool) or wrapped(self._pool)
         obs, _ = self._pool.reset()
         return obs, {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        obs, reward, terminated, truncated, _ = self._pool.step(actions)
-        return obs, reward, terminated, truncated, {}
+        assert self._step is not None
+        return *self._step(actions), {}
 
     def close(self, **_: Any) -> None:
         if self._pool is not None:
@@ -109,3 +112,36 @@ class Pool(GymnasiumVectorEnv[Any, Any, Any]):
                 raise ConfigError(
                     f"{self._name} has {what}s {pools} in EnvPool and {ours} in Gymnasium; {REMEDY}"
                 )
+
+
+def wrapped(pool: Any) -> Callable[[Array], tuple[Array, Array, Array, Array]]:
+    """Return what steps a pool, as documented."""
+
+    def step(actions: Array) -> tuple[Array, Array, Array, Array]:
+        obs, reward, terminated, truncated, _ = pool.step(actions)
+        return obs, reward, terminated, truncated
+
+    return step
+
+
+def direct(pool: Any) -> Callable[[Array], tuple[Array, Array, Array, Array]] | None:
+    """Return what does the same without EnvPool's Python code, which takes 0.1 ms a step; None if
+    its C++ code is not as known here."""
+    try:
+        states, actions = list(pool._state_keys), list(pool._action_keys)
+        places = [states.index(name) for name in ("obs", "reward", "done", "trunc")]
+        dtype = pool._spec._action_spec[-1][0]
+        send, receive = pool._send, pool._recv
+    except (AttributeError, ValueError, LookupError):
+        return None
+    if actions != ["env_id", "players.env_id", "action"]:
+        return None
+    rows = np.arange(len(pool), dtype=np.int32)
+
+    def step(actions: Array) -> tuple[Array, Array, Array, Array]:
+        send([rows, rows, np.ascontiguousarray(actions, dtype)])
+        state = receive()
+        obs, reward, done, truncated = (state[place] for place in places)
+        return obs, reward, done & ~truncated, truncated
+
+    return step

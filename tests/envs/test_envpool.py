@@ -87,6 +87,35 @@ def test_an_episode_is_truncated_at_the_time_limit() -> None:
     assert {episode.length for episode in rollout.episodes} == {200}
 
 
+@pytest.mark.parametrize("env", ENVS)
+def test_pools_are_stepped_directly_as_through_their_wrapper(env: str) -> None:
+    import envpool
+
+    one, other = (envpool.make_gymnasium(env, num_envs=3, seed=[1, 2, 3]) for _ in range(2))
+    step = pools.direct(one)
+    assert step is not None
+    reference = pools.wrapped(other)
+    assert np.array_equal(one.reset()[0], other.reset()[0])
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        if isinstance(one.action_space, gymnasium.spaces.Discrete):
+            actions: Any = random.integers(0, one.action_space.n, 3)
+        else:
+            actions = random.uniform(-1, 1, (3, *one.action_space.shape))
+        for ours, theirs in zip(step(actions), reference(actions), strict=True):
+            assert ours.dtype == theirs.dtype
+            assert np.array_equal(ours, theirs)
+
+
+def test_a_pool_that_is_not_as_known_is_stepped_through_its_wrapper() -> None:
+    class Other:
+        _state_keys = ("obs:image", "reward", "done", "trunc")
+        _action_keys = ("env_id", "players.env_id", "action")
+
+    assert pools.direct(Other()) is None
+    assert pools.direct(object()) is None
+
+
 def test_threads_change_nothing_and_seeds_everything() -> None:
     (one,), (other,) = (play("BipedalWalker-v3", 1, threads=n, horizon=60) for n in (1, 2))
     assert np.array_equal(one.obs, other.obs)
