@@ -10,24 +10,28 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from surefoot.config import Config
+from surefoot.core import tree
 from surefoot.learn.experience import Samples
 from surefoot.learn.optimizer import Adam
 from surefoot.learn.step import Knobs, MinibatchStep, Step
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
 
 WORTHWHILE = 5_000_000
 """Samples, each counted in every epoch, whose steps make up for compiling."""
 OPTIONS: dict[str, Any] = {
     "cpp_wrapper": True,  # a fifth faster where networks are small
     "compile_threads": 1,  # others would be processes that stay, with all their memory
-    # Nothing that a graph depends on changes while its learner lives.
-    "guard_filter_fn": torch.compiler.skip_all_guards_unsafe,
 }
+Graph: TypeAlias = Callable[..., tuple[Tensor, ...]]
+"""A function of tensors alone."""
 LARGEST = 2_000_000
 """Weights between hidden layers beyond which a step is all arithmetic, and compiling saves little.
 """
@@ -58,6 +62,15 @@ def differentiated_in_graph(function: Callable[..., tuple[Tensor, Tensor]]) -> C
     return in_graph
 
 
+def by_inductor(graph: GraphModule, inputs: list[Any]) -> Graph:
+    """Compile a graph. It is not `torch.compile`, whose bookkeeping takes 0.1 ms a call: nothing
+    that a graph depends on changes while its learner lives."""
+    from torch import _inductor
+
+    compiled: Graph = _inductor.compile(graph, inputs, OPTIONS)
+    return compiled
+
+
 class Compiled:
     """Runs a step compiled, or otherwise if that cannot be done; which shows at the first call."""
 
@@ -66,35 +79,69 @@ class Compiled:
         step: MinibatchStep,
         otherwise: Step,
         tell: Callable[[Mapping[str, Any]], None],
-        backend: str = "inductor",
+        make: Callable[[GraphModule, list[Any]], Graph] = by_inductor,
     ) -> None:
-        settings: dict[str, Any] = {
-            "fullgraph": True,
-            "dynamic": False,
-            "backend": backend,
-            "isolate_recompiles": True,  # every learner has a graph of its own
-            "options": OPTIONS if backend == "inductor" else None,
-        }
-        in_graph = replace(step, gradient=differentiated_in_graph)
-        self._run: Callable[..., tuple[Tensor, Adam, Tensor]] = torch.compile(in_graph, **settings)
-        self._otherwise, self._tell, self._tried = otherwise, tell, False
+        """`make` turns a graph and what it is traced with into what runs it."""
+        self._step = replace(step, gradient=differentiated_in_graph)
+        self._otherwise, self._tell, self._make = otherwise, tell, make
+        self._graph: Graph | None = None
         self.how, self.compile_seconds = "compiled", 0.0
 
     def __call__(
         self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs, bias: Tensor
     ) -> tuple[Tensor, Adam, Tensor]:
-        if self._tried:
-            return self._run(vector, adam, batch, knobs, bias)
-        self._tried, begun = True, time.perf_counter()
+        if self._graph is None:
+            return self._first(vector, adam, batch, knobs, bias)
+        vector, first, second, measured = self._graph(*_leaves(vector, adam, batch, knobs, bias))
+        return vector, Adam(first, second), measured
+
+    def _first(
+        self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs, bias: Tensor
+    ) -> tuple[Tensor, Adam, Tensor]:
+        """Compile and take a step; nothing is changed before, so it can be done otherwise."""
+        if self.how != "compiled":
+            return self._otherwise(vector, adam, batch, knobs, bias)
+        begun = time.perf_counter()
         try:
-            return self._run(vector, adam, batch, knobs, bias)
-        except Exception as error:  # nothing is changed yet, so it can be done otherwise
-            self._run, self.how = self._otherwise, self._otherwise.how
+            from torch.fx.experimental.proxy_tensor import make_fx  # half a second, for those alone
+
+            given = _leaves(vector, adam, batch, knobs, bias)
+            function = _on_leaves(self._step, batch)
+            # Buffers that networks use, such as a head's layout, are constants.
+            trace = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)
+            traced = trace(*given)
+            places = [node for node in traced.graph.nodes if node.op == "placeholder"]
+            graph = self._make(traced, [node.meta["val"] for node in places])
+            graph(*given)  # what cannot be run shows here
+            self._graph = graph
+        except Exception as error:
+            self.how = self._otherwise.how
             message = f"updates are not compiled, which is slower: {_first_line(error)}"
             self._tell({"event": "not-compiled", "message": message, "error": str(error)})
-            return self._run(vector, adam, batch, knobs, bias)
         finally:
             self.compile_seconds = time.perf_counter() - begun
+        return self(vector, adam, batch, knobs, bias)
+
+
+def _leaves(vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs, bias: Tensor) -> list[Tensor]:
+    """Lay out all that a step is given."""
+    given = (vector, *adam, *batch, *knobs, bias)
+    trees = (tree.leaves(part) if isinstance(part, dict) else (part,) for part in given)
+    return [leaf for leaves in trees for leaf in leaves]
+
+
+def _on_leaves(step: MinibatchStep, like: Samples) -> Callable[..., tuple[Tensor, ...]]:
+    """Turn a step into a function of what `_leaves` lays out; `like` shows what is a tree."""
+
+    def function(*leaves: Tensor) -> tuple[Tensor, ...]:
+        left = iter(leaves)
+        vector, adam = next(left), Adam(next(left), next(left))
+        batch = like.map(lambda _: next(left))
+        *knobs, bias = left
+        vector, adam, measured = step(vector, adam, batch, Knobs(*knobs), bias)
+        return vector, *adam, measured
+
+    return function
 
 
 def _first_line(error: Exception) -> str:
