@@ -78,6 +78,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {**SMALL, "total_steps": 3840, "checkpoint_every": "5it", "env_backend": "envpool"},
     ),
     "overlap": ("CartPole-v1", {**WORKERS, "restore": "auto", "overlap": True}),
+    "compiled": (
+        "CartPole-v1",
+        {**SMALL, "total_steps": 2560, "checkpoint_every": "4it", "compile": "on"},
+    ),
 }
 
 

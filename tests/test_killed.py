@@ -26,6 +26,7 @@ KILLS = {
     "workers-snapshot": 2,
     "envpool": 2,
     "overlap": 3,
+    "compiled": 2,
 }
 WAYS = {
     "cartpole": "replay",
@@ -36,6 +37,7 @@ WAYS = {
     "workers-snapshot": "snapshot",
     "envpool": "fresh",
     "overlap": "replay",
+    "compiled": "replay",
 }
 
 
