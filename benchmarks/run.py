@@ -21,9 +21,9 @@ TITLES = {
     "training": "Training",
     "whole": "Starting, a short run, memory",
     "pieces": "Pieces of a training",
+    "growth": "Growth",
     "collecting": "Collecting",
     "saving": "Saving",
-    "growth": "Growth",
 }
 QUICK = [
     ["training", "bipedal", "--repeats", "1", "--quick"],
@@ -64,14 +64,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     begun = time.monotonic()
-    results = {words[0]: run(words) for words in (QUICK if quick else [[name] for name in TITLES])}
-    if not quick:
-        sections = [
-            f"## {TITLES[name]}\n\n`python benchmarks/{name}.py`\n\n```\n{said.strip()}\n```\n"
-            for name, said in results.items()
-        ]
-        page = ["# Results of `make bench`\n", f"{machine()}\n", *sections]
-        (HERE / "RESULTS.md").write_text("\n".join(page))
+    page = ["# Results of `make bench`\n", f"{machine()}\n"]
+    for words in QUICK if quick else [[name] for name in TITLES]:
+        said = run(words).strip()
+        title, command = TITLES[words[0]], f"python benchmarks/{words[0]}.py"
+        page.append(f"## {title}\n\n`{command}`\n\n```\n{said}\n```\n")
+        if not quick:
+            (HERE / "RESULTS.md").write_text("\n".join(page))
     print(f"\n{(time.monotonic() - begun) / 60:.1f} minutes")
 
 

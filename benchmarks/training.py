@@ -274,7 +274,8 @@ def compare(name: str, repeats: int, quick: bool) -> None:
     middle = {part: statistics.median(cost[part] for cost in costs) for part in costs[0]}
     print(
         f"\n{work.env}, {work.rows} × {work.horizon}, minibatch {work.minibatch}, {work.epochs} "
-        f"epochs, {work.hidden} {work.activation}; steps per second, medians of {repeats}"
+        f"epochs, {work.hidden} {work.activation}; steps per second, medians of {repeats}, of "
+        f"{MEASURED} iterations each, peers of {MEASURED // 2}"
     )
     print("  µs: " + ", ".join(f"{part} {value:.1f}" for part, value in middle.items()))
     best = {

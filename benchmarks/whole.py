@@ -1,6 +1,6 @@
 """What a user waits for and pays: starting, a whole short run from a cold start, memory.
 
-python benchmarks/whole.py [starting | cold | memory] … [--repeats 3] [--quick]
+python benchmarks/whole.py [starting | cold | memory] … [--repeats 3]
 """
 
 from __future__ import annotations
@@ -117,12 +117,15 @@ def memory(_: int) -> None:
     with tempfile.TemporaryDirectory() as place:
         script = Path(place) / "walker.py"
         script.write_text(WALKER)
-        processes = [*base, "--env-backend", "gymnasium", "--collector", "processes", "--n-proc"]
+        pool, processes = (
+            [*base, "--env-backend", backend, "--collector", "processes", "--n-proc"]
+            for backend in ("envpool", "gymnasium")
+        )
         ways = {
             "surefoot, 2 workers": [*processes, "2"],
             "surefoot, 2 workers, compiled": [*processes, "2", "--compile", "on"],
             "surefoot, 16 workers": [*processes, "16"],
-            "surefoot, EnvPool, overlap": [*base, "--env-backend", "envpool", "--overlap"],
+            "surefoot, EnvPool, 2 workers": [*pool, "2"],
             "SB3, SubprocVecEnv (16 workers)": [sys.executable, str(script)],
         }
         found = in_turn(list(ways), lambda name: most_memory(ways[name]), 1)  # it is steady

@@ -298,12 +298,12 @@ class Config(Model):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where networks live; auto takes a GPU if there is one."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Compile the optimizer step as one graph, which makes it several times faster after about ten
-    seconds. auto does where that saves time, by the number of steps and parameters; last bits
+    """Compile the optimizer step as one graph, which makes it up to twice as fast after ten seconds
+    or more. auto does where that saves time, by the number of samples and weights; last bits
     differ."""
     threads: PositiveInt = 1
-    """CPU threads for torch; results are bit-identical only at the same number. Acting in numpy is
-    on one thread."""
+    """CPU threads for torch; results are bit-identical only at the same number. What numpy does,
+    acting and small optimizer steps, is on one thread."""
     stop_at: float | None = None
     """Finish early once the mean return of the recent episodes reaches this; none: do not."""
     max_hours: PositiveFloat | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -20,7 +21,7 @@ import yaml
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from surefoot.collect.build import build_collector
-from surefoot.collect.choose import choose, cores, seconds_per_step
+from surefoot.collect.choose import FOR_WORKERS, choose, cores, seconds_per_step
 from surefoot.config import Config
 from surefoot.core.errors import ConfigError, SurefootError
 from surefoot.core.progress import Progress
@@ -124,7 +125,10 @@ def _ways_to_step(config: Config, make: Factory) -> Iterator[dict[str, Any]]:
         if 1 < workers <= config.envs:
             yield {"collector": "processes", "n_proc": workers, **base}
     if envpool.installed() and not envpool.lacks(make):
-        yield {"collector": "local", **base, "env_backend": "envpool"}
+        base["env_backend"] = "envpool"
+        yield {"collector": "local", **base}
+        if 1 < cores() <= config.envs:
+            yield {"collector": "processes", "n_proc": cores(), **base}
 
 
 def _refinements(config: Config) -> Iterator[dict[str, Any]]:
@@ -201,7 +205,9 @@ class Compiler:
         try:
             self._wire.send(named)
             if self._wire.poll(max(0.0, deadline - time.monotonic())):
-                return Trial(named, *self._wire.recv())
+                found = self._wire.recv()
+                failed = isinstance(found, str)
+                return Trial(named, failed=found) if failed else Trial(named, *found)
         except (EOFError, OSError):
             return Trial(named, failed="it could not be tried")
         return Trial(named, failed="no time left; `compile: auto` decides by sizes")
@@ -213,17 +219,31 @@ class Compiler:
 
 
 def _compile(written: str, shipped: bytes, wire: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's business
     os.nice(19)
-    config, make = Config.from_yaml(written), unship(shipped)
-    compiled = config.model_copy(update={"collector": "local", "compile": "on"})
-    with closing(build_collector(compiled, make, "fresh")) as collector:
-        spec, learner = collector.spec, build_learner(compiled, collector.spec)
+    try:
+        wire.send(_compiled(Config.from_yaml(written), unship(shipped), wire.recv))
+    except SurefootError as error:
+        wire.send(str(error).splitlines()[0])
+
+
+def _compiled(
+    config: Config, make: Factory, wait: Callable[[], dict[str, Any]]
+) -> tuple[float, float]:
+    """Compile, wait for the best settings, and measure with them."""
+    alone = {name: Config.model_fields[name].default for name in FOR_WORKERS}
+    mine = config.model_copy(update={**alone, "collector": "local", "compile": "on"})
+    torch.set_num_threads(mine.threads)
+    with (
+        threadpool_limits(limits=1, user_api="blas"),
+        closing(build_collector(mine, make, "fresh")) as collector,
+    ):
+        learner = build_learner(mine, collector.spec)
         for _ in range(2):  # the first may only prime normalizers
             _iterate(collector, learner)
-    settings = wire.recv()
-    usable = settings.get("envs", spec.rows) == spec.rows
-    best = config.model_copy(update=settings)
-    wire.send(_measured(best, make, time.monotonic() + 60.0, learner if usable else None))
+    best = config.model_copy(update=wait())
+    usable = (best.envs, best.threads) == (mine.envs, mine.threads)
+    return _measured(best, make, time.monotonic() + 60.0, learner if usable else None)
 
 
 def _flag(name: str, value: Any) -> str:

@@ -41,6 +41,16 @@ def test_a_probe_ends_in_time(budget: float) -> None:
     assert [trial.failed for trial in trials if trial.failed]  # there was no time for everything
 
 
+@pytest.mark.slow
+def test_compiling_goes_on_meanwhile_whatever_is_set_for_workers() -> None:
+    config = SMALL.model_copy(update={"step_timeout": 120.0})
+    trials: list[Trial] = []
+    tune(config, factory(Counter), trials.append, 60.0)
+    assert trials[-1].settings["compile"] == "on"
+    assert trials[-1].failed == ""
+    assert trials[-1].training > 0
+
+
 def test_too_little_time_is_said() -> None:
     with pytest.raises(ConfigError, match="could not be tried in this time"):
         tune(SMALL, factory(Counter), budget=1.0)

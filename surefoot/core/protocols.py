@@ -158,7 +158,7 @@ class Learner(Protocol):
 
     @property
     def how(self) -> str:
-        """How updates are computed, which their last bits depend on."""
+        """How updates are computed, which their last bits depend on; empty until that shows."""
 
     def actor(self) -> Actor:
         """Snapshot the policy as it is now, to explore with."""

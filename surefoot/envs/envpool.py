@@ -98,7 +98,7 @@ class Pool(GymnasiumVectorEnv[Any, Any, Any]):
     def close(self, **_: Any) -> None:
         if self._pool is not None:
             self._pool.close()
-            self._pool = None
+            self._pool = self._step = None
 
     def _require_same(self, spec: Any) -> None:
         """Refuse an environment that has the name alone in common with Gymnasium's."""

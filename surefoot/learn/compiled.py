@@ -85,7 +85,7 @@ class Compiled:
         self._step = replace(step, gradient=differentiated_in_graph)
         self._otherwise, self._tell, self._make = otherwise, tell, make
         self._graph: Graph | None = None
-        self.how, self.compile_seconds = "compiled", 0.0
+        self.how, self.compile_seconds = "", 0.0
 
     def __call__(
         self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs, bias: Tensor
@@ -99,7 +99,7 @@ class Compiled:
         self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs, bias: Tensor
     ) -> tuple[Tensor, Adam, Tensor]:
         """Compile and take a step; nothing is changed before, so it can be done otherwise."""
-        if self.how != "compiled":
+        if self.how:
             return self._otherwise(vector, adam, batch, knobs, bias)
         begun = time.perf_counter()
         try:
@@ -113,7 +113,7 @@ class Compiled:
             places = [node for node in traced.graph.nodes if node.op == "placeholder"]
             graph = self._make(traced, [node.meta["val"] for node in places])
             graph(*given)  # what cannot be run shows here
-            self._graph = graph
+            self._graph, self.how = graph, "compiled"
         except Exception as error:
             self.how = self._otherwise.how
             message = f"updates are not compiled, which is slower: {_first_line(error)}"

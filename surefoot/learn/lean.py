@@ -18,14 +18,15 @@ from torch import Tensor, nn
 from surefoot.core.tree import Array
 from surefoot.learn.experience import Samples
 from surefoot.learn.optimizer import DECAY_FIRST, DECAY_SECOND, EPSILON, Adam, Flat
-from surefoot.learn.step import Knobs, MinibatchStep
+from surefoot.learn.step import NO_NORM, Knobs, MinibatchStep
 from surefoot.maths import losses
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.heads import IMPOSSIBLE, CategoricalHead, GaussianHead
 from surefoot.policy.translate import FEATURES, LAYERS, layers_of
 
-LARGEST_MINIBATCH = 512
-"""Samples beyond which a step is all arithmetic, and torch is as fast."""
+LARGEST = 10_000_000
+"""Samples of a minibatch times parameters, beyond which a step is all arithmetic, and torch is as
+fast, or faster on several threads."""
 Slope: TypeAlias = Callable[[Array, Array], Array]
 """From what a function was given and what it returned to its derivative."""
 View: TypeAlias = Callable[[Tensor], Array]
@@ -242,7 +243,7 @@ class LeanStep:
         total = weight.sum()
         centered = (advantage - (advantage @ weight) / total) * weight
         deviation = np.sqrt(centered @ centered / max(total - 1, np.float32(1)))
-        result: Array = centered / (deviation + np.float32(1e-8))
+        result: Array = centered / (deviation + np.float32(losses.NO_DEVIATION))
         return result
 
     def _value_loss(self, value: Array, batch: Samples, knobs: Knobs) -> tuple[Array, Array]:
@@ -263,7 +264,7 @@ class LeanStep:
         if self.plain.together:
             parts, norms = [slice(0, len(self._gradient))], [math.hypot(*norms)]
         for part, norm in zip(parts, norms, strict=True):
-            share = self.plain.max_grad_norm / (norm + 1e-6)
+            share = self.plain.max_grad_norm / (norm + NO_NORM)
             if not share >= 1:
                 self._gradient[part] *= np.float32(share)
 
@@ -299,7 +300,9 @@ def knows(step: MinibatchStep, minibatch_size: int) -> bool:
     learned = [p for layer in layers for p in layer.parameters()]
     learned += [p for name, p in policy.head.named_parameters() if name in own]
     return (
-        minibatch_size <= LARGEST_MINIBATCH
+        minibatch_size * len(step.flat.vector) <= LARGEST
+        and step.value_loss in (losses.plain_value_loss, losses.clipped_value_loss)
+        and step.normalize in (losses.normalized, losses.unchanged)
         and step.microbatch_size >= minibatch_size
         and step.flat.vector.device.type == "cpu"
         and all(type(part) in FEATURES for part in policy.encoder.parts)

@@ -21,6 +21,8 @@ TERMS = (*OBJECTIVE, *WATCHED)
 """What a step measures per sample, in the order of its result."""
 NORMS = ("policy", "value")
 """Gradient norms that a step measures, after the terms."""
+NO_NORM = 1e-6
+"""Added to a norm that is divided by."""
 ValueLoss: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """From values, values before the update, targets and the clip range to losses, [B] each."""
 
@@ -41,7 +43,7 @@ class Step(Protocol):
 
     @property
     def how(self) -> str:
-        """Who computes it: numpy, torch, or what torch compiled."""
+        """Who computes it: numpy, torch, or what torch compiled; empty until that shows."""
 
     @property
     def compile_seconds(self) -> float:
@@ -132,5 +134,5 @@ class MinibatchStep:
         if math.isinf(self.max_grad_norm):
             return 1.0
         whole = torch.linalg.vector_norm(norms) if self.together else norms
-        shares = (self.max_grad_norm / (whole + 1e-6)).clamp(max=1.0)
+        shares = (self.max_grad_norm / (whole + NO_NORM)).clamp(max=1.0)
         return shares if self.together else self.flat.spread(shares)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+NO_DEVIATION = 1e-8
+"""Added to a deviation that is divided by."""
+
 
 def policy_loss(ratio: Tensor, advantage: Tensor, clip_range: Tensor) -> Tensor:
     """Clipped surrogate: -min(ratio · A, clip(ratio, 1 ± clip_range) · A)."""
@@ -59,7 +62,7 @@ def normalized(values: Tensor, weights: Tensor) -> Tensor:
     """
     centered = (values - weighted_mean(values, weights)) * weights
     variance = centered.square().sum() / (weights.sum() - 1).clamp(min=1)
-    return centered / (variance.sqrt() + 1e-8)
+    return centered / (variance.sqrt() + NO_DEVIATION)
 
 
 def unchanged(values: Tensor, weights: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class Boundary:
     best_return: int | None = None
     """The step at which the recent episodes were best."""
     update: str = ""
-    """How updates are computed."""
+    """How updates are computed; empty if that has not shown yet."""
 
 
 class Digest(BaseModel):
@@ -240,7 +240,8 @@ def _versions() -> dict[str, str]:
 def machine_differences(checkpoint: Checkpoint, update: str) -> list[str]:
     """Say what is not as it was when the checkpoint was written."""
     then, now = checkpoint.manifest.machine, machine(update)
-    changed = [key for key in now if then.get(key) != now[key]]
+    undecided = "update" if not update or not then.get("update") else None
+    changed = [key for key in now if then.get(key) != now[key] and key != undecided]
     return [f"{key} was {then.get(key)} and is {now[key]}" for key in changed]
 
 

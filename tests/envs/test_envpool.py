@@ -163,7 +163,7 @@ def test_a_preference_gives_way_and_says_why(monkeypatch: pytest.MonkeyPatch) ->
     assert "not installed" in choose(config, factory("CartPole-v1")).backend
 
 
-def test_threads_of_pools_do_not_exceed_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pools_share_out_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("surefoot.collect.choose.cores", lambda: 8)
     threads = {
         (None, False): 8,
@@ -171,6 +171,7 @@ def test_threads_of_pools_do_not_exceed_the_cores(monkeypatch: pytest.MonkeyPatc
         (8, False): 1,
         (1, True): 7,  # one core learns
         (3, True): 2,
+        (8, True): 1,
     }
     for (workers, overlap), expected in threads.items():
         assert pool_threads(Config(n_proc=workers, overlap=overlap)) == expected

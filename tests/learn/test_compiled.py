@@ -95,6 +95,7 @@ def test_what_cannot_be_compiled_is_run_as_it_is_and_said_so() -> None:
     results = [ppo.update(data, NOW) for ppo in (plain, compiled)]
     assert results[1].pop("time/compile") > 0
     assert results[0] == results[1]
+    assert compiled.how == plain.how == "torch"
     (event,) = events
     assert event["event"] == "not-compiled"
     assert "\n" not in event["message"]
@@ -124,3 +125,11 @@ def test_the_setting_decides_what_a_learner_runs() -> None:
     spec = collector(ENVS["discrete"]).spec
     steps = [build_learner(Config(compile=said), spec)._step for said in ("on", "off")]
     assert [isinstance(step, Compiled) for step in steps] == [True, False]
+
+
+def test_how_a_learner_computes_shows_with_its_first_step() -> None:
+    collect = collector(ENVS["discrete"])
+    compiled = with_step(learner(collect.spec), "graph")
+    assert compiled.how == ""
+    compiled.update(collect.collect(compiled.actor()), NOW)
+    assert compiled.how == "compiled"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from torch import nn
 from surefoot.config import Config, PPOConfig
 from surefoot.learn import lean
 from surefoot.learn.build import build_learner
-from surefoot.learn.lean import LARGEST_MINIBATCH, LeanStep
-from tests.learn.steps import NOW, OPTIONS, assert_same_steps
+from surefoot.learn.experience import minibatches
+from surefoot.learn.lean import LeanStep
+from tests.learn.steps import OPTIONS, assert_same_steps
 from tests.toys import ENVS, collector, in_torch, learner
 
 ACTIVATIONS = ["tanh", "relu", "elu", "silu", "leaky_relu"]
@@ -37,15 +39,17 @@ def test_a_step_leaves_what_it_was_given() -> None:
     collect = collector(ENVS["continuous"])
     ppo = learner(collect.spec)
     assert isinstance(ppo._step, LeanStep)
-    vector, adam = ppo._optimizer.flat.vector, ppo._optimizer.adam
-    before = vector.clone()
-    ppo._improve(
-        ppo._estimate(collect.collect(ppo.actor())),
-        {"clip_range": 0.2, "entropy_coefficient": 0.0},
-        NOW,
-    )
-    assert adam.first.abs().sum() == 0
-    assert not torch.equal(before, vector)  # which the update itself writes, at its end
+    (batch, *_) = minibatches(ppo._estimate(collect.collect(ppo.actor())), 16, 0, 0, 0)
+    knobs = ppo._knobs({"clip_range": 0.2, "entropy_coefficient": 0.0}, 0.0)
+    optimizer = ppo._optimizer
+    given = (optimizer.flat.vector, *optimizer.adam, *batch)
+    before = [tensor.clone() for tensor in given]
+    bias = optimizer.biases(1)[0]
+    first = ppo._step(optimizer.flat.vector, optimizer.adam, batch, knobs, bias)
+    kept = [tensor.clone() for tensor in (first[0], *first[1], first[2])]
+    ppo._step(optimizer.flat.vector, optimizer.adam, batch, knobs, bias)
+    for now, then in zip((*given, first[0], *first[1], first[2]), (*before, *kept), strict=True):
+        assert torch.equal(now, then)
 
 
 class Louder(nn.Tanh):
@@ -69,15 +73,16 @@ def test_policies_it_does_not_know_are_left_to_torch() -> None:
     bare.critic[0][0] = nn.Linear(4, 16, bias=False)
     for ppo in (*unusual, hooked, other, twice, biasless):
         assert not lean.knows(in_torch(ppo), 16)
-    large = learner(spec, minibatch_size=LARGEST_MINIBATCH + 1, horizon=1024)
-    assert not lean.knows(in_torch(large), LARGEST_MINIBATCH + 1)
+    large = learner(spec, {"hidden": (1024, 1024)}, minibatch_size=16)
+    assert not lean.knows(in_torch(large), 16)
+    assert not lean.knows(replace(in_torch(learner(spec)), normalize=lambda values, _: values), 16)
 
 
 @pytest.mark.parametrize(
     ("minibatch_size", "compile", "how"),
-    [(64, "off", "numpy"), (1024, "off", "torch"), (64, "on", "compiled")],
+    [(64, "off", "numpy"), (4096, "off", "torch"), (64, "on", "")],
 )
 def test_a_learner_says_how_it_computes(minibatch_size: int, compile: Any, how: str) -> None:
-    ppo = PPOConfig(minibatch_size=minibatch_size, horizon=1024)
+    ppo = PPOConfig(minibatch_size=minibatch_size, horizon=1024)  # of 4 rows
     config = Config(compile=compile, device="cpu", ppo=ppo)
     assert build_learner(config, collector(ENVS["discrete"]).spec).how == how

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,9 @@ def test_the_manifest_says_what_exactness_depends_on(tmp_path: Path) -> None:
     names = {"torch", "numpy", "gymnasium", "surefoot", "cpu", "threads", "update", "python"}
     assert names <= set(manifest["machine"])
     assert checkpoint.machine_differences(written, "") == []
+    known = store(tmp_path).write(replace(at(2), update="numpy"))
+    for update, said in {"numpy": [], "": [], "torch": ["update was numpy and is torch"]}.items():
+        assert checkpoint.machine_differences(known, update) == said
 
 
 @pytest.mark.parametrize("name", ["tensors.safetensors", "state.json", "manifest.json"])
