@@ -237,16 +237,20 @@ def tune_speed(words: list[str]) -> int:
 
     options = parse(TuneOptions, words, "tune-speed")
     config, _ = settle(options, words)
+    if options.write and not options.write.parent.is_dir():
+        raise ConfigError(f"--write {options.write}: there is no directory {options.write.parent}")
     from surefoot.envs.make import factory
     from surefoot.tuning import Trial, tune
+
+    make = factory(config.env, config.env_args, config.metrics)
 
     def show(trial: Trial) -> None:
         speeds = f"{trial.training:10,.0f} {trial.collecting:10,.0f}"
         print(f"{speeds if not trial.failed else '':<21}   {trial.flags}", end="")
         print(f"   ({trial.failed})" if trial.failed else "", flush=True)
 
-    print(f"{'training':>10} {'collecting':>10}   steps per second, with")
-    best = tune(config, factory(config.env, config.env_args, config.metrics), show)
+    print("steps per second of training, and of collecting alone")
+    best = tune(config, make, show)
     print(f"\nfastest: surefoot train {quote(config.env)} {best.flags}")
     changing = [name for name in best.settings if name in CHANGE_NUMBERS]
     if changing:

@@ -97,7 +97,10 @@ def train(
         with run.lock():
             notes = collector_notes(choice)
             if config.compile == "on":
-                notes.append(f"{config.optimizer_steps():,} optimizer steps, which are compiled")
+                notes.append(
+                    f"{config.optimizer_steps():,} optimizer steps, compiled at the first update: "
+                    f"ten seconds or more, and one from torch's cache"
+                )
             if way.kind in RESTORE_NOTES:
                 notes.append(f"{RESTORE_NOTES[way.kind]}: {way.because}")
             start: dict[str, Any] = {"event": "start", "restore": way.kind, "because": way.because}

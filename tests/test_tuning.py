@@ -76,3 +76,12 @@ def test_a_mistake_is_told_before_anything_is_tried(capsys: pytest.CaptureFixtur
         main(["tune-speed", "CartPole-v1", "--collector", "local", "--n-proc", "2"])
     assert ended.value.code == 2
     assert "n_proc=2 is for worker processes" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["tune-speed", "CartPole-v1", "--write", str(tmp_path / "none" / "fast.yaml")])
+    assert ended.value.code == 2
+    assert "there is no directory" in capsys.readouterr().err

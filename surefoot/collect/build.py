@@ -23,7 +23,8 @@ from surefoot.envs.probe import Kind, Way
 
 def find_way(config: Config, make: Factory) -> Way:
     """Settle how environments come back: as configured, or as a probe finds."""
-    make = stepped(config, make)
+    if config.env_backend == "envpool":
+        return Way("fresh", "a pool can only be made anew")
     wanted = None if config.restore == "auto" else config.restore
     if config.collector == "processes":  # they were chosen for environments that may do anything
         return settle_in_worker(wanted, make, config.seed, config.step_timeout)

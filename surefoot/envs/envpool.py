@@ -8,7 +8,9 @@ limit is reported as truncated alone. Only the first episode of a row has a seed
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -73,20 +75,17 @@ class Pool(GymnasiumVectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(single.observation_space, rows)
         self.action_space = batch_space(single.action_space, rows)
         single.close()
-        self._require_same(envpool.make_spec(name))
+        with _quietly():
+            self._require_same(envpool.make_spec(name))
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
         import envpool
 
         self.close()
         seeds = [int(each) % 2**31 for each in seed]  # it takes no larger ones
-        self._pool = envpool.make_gymnasium(
-            self._name,
-            num_envs=self.num_envs,
-            num_threads=self._threads,
-            seed=seeds,
-            **self._limit,
-        )
+        sizes = {"num_envs": self.num_envs, "num_threads": self._threads}
+        with _quietly():
+            self._pool = envpool.make_gymnasium(self._name, seed=seeds, **sizes, **self._limit)
         self._step = direct(self._pool) or wrapped(self._pool)
         obs, _ = self._pool.reset()
         return obs, {}
@@ -112,6 +111,14 @@ class Pool(GymnasiumVectorEnv[Any, Any, Any]):
                 raise ConfigError(
                     f"{self._name} has {what}s {pools} in EnvPool and {ours} in Gymnasium; {REMEDY}"
                 )
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Leave out warnings about the spaces EnvPool makes, which nobody here can mend."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="gymnasium")
+        yield
 
 
 def wrapped(pool: Any) -> Callable[[Array], tuple[Array, Array, Array, Array]]:
