@@ -86,8 +86,8 @@ class Pool(GymnasiumVectorEnv[Any, Any, Any]):
         sizes = {"num_envs": self.num_envs, "num_threads": self._threads}
         with _quietly():
             self._pool = envpool.make_gymnasium(self._name, seed=seeds, **sizes, **self._limit)
-        self._step = direct(self._pool) or wrapped(self._pool)
-        obs, _ = self._pool.reset()
+            self._step = direct(self._pool) or wrapped(self._pool)
+            obs, _ = self._pool.reset()
         return obs, {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:

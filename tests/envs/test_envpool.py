@@ -107,6 +107,15 @@ def test_pools_are_stepped_directly_as_through_their_wrapper(env: str) -> None:
             assert np.array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.filterwarnings("error:.*precision lowered")
+def test_pools_say_nothing_of_their_own(env: str) -> None:
+    pool = pools.Pool(env, rows=2, threads=1)
+    pool.reset(seed=[1, 2])
+    pool.step(pool.action_space.sample())
+    pool.close()
+
+
 def test_a_pool_that_is_not_as_known_is_stepped_through_its_wrapper() -> None:
     class Other:
         _state_keys = ("obs:image", "reward", "done", "trunc")
