@@ -37,8 +37,7 @@ from surefoot.config import Config, PPOConfig
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory
 from surefoot.learn.build import build_learner
-from surefoot.policy.actor import Sample
-from surefoot.policy.translate import LeanActor
+from surefoot.policy.lean import Lean
 
 CARE = Care(step_timeout=60.0, restarts=100, restart_on_error=False)
 ENV, ROWS, HORIZON, REPEATS = "BipedalWalker-v3", 16, 512, 5
@@ -73,7 +72,7 @@ class Uneven(Idle):
         return self.seen, 0.0, False, False, {}
 
 
-class Heavy(LeanActor):
+class Heavy(Lean):
     """One that cannot act in workers."""
 
     def light(self) -> Any:
@@ -92,8 +91,8 @@ def collecting(
         **settings,
     )
     collector = build_collector(config, factory(env), "fresh")
-    learner = build_learner(config, collector.spec)
-    actor = Heavy(learner.policy, Sample()) if heavy else learner.actor()
+    actor: Any = build_learner(config, collector.spec).actor()
+    actor = Heavy(**vars(actor)) if heavy else actor
 
     def play() -> float:
         begun = time.perf_counter()

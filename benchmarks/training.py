@@ -24,8 +24,9 @@ from typing import Any
 
 from apart import alone, give, in_turn, spread
 
-WARM, MEASURED = 2, 4
-"""Iterations before it counts, and that count; peers, who take longer, have half of each."""
+WARM, MEASURED, LAST = 2, 4, 1
+"""Iterations before it counts, that count, and after it, when with overlap nobody plays any more;
+peers, who take longer, have half of the first two."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Work:
 
 WORKERS = {"collector": "processes", "n_proc": 2}
 POOL = {**WORKERS, "env_backend": "envpool"}
-"""As `auto` settles for runs of usual length."""
+"""As `auto` settles for runs of usual length; with overlap there is one worker less where learning
+takes longer than playing."""
 PEERS: dict[str, dict[str, Any]] = {
     "SB3, DummyVecEnv": {"by": "sb3", "vector": "dummy"},
     "SB3, SubprocVecEnv": {"by": "sb3", "vector": "subproc"},
@@ -92,7 +94,7 @@ WORKS = {
         epochs=4,
         contestants={
             "surefoot, EnvPool": POOL,
-            "surefoot, EnvPool, overlap": {**POOL, "overlap": True},
+            "surefoot, EnvPool, overlap": {**POOL, "overlap": True, "n_proc": 1},
             **ALONE,
         },
     ),
@@ -109,7 +111,7 @@ def surefoot_speed(work: Work, **settings: Any) -> float:
             work.env,
             config=surefoot.Config(
                 envs=work.rows,
-                total_steps=work.steps * (WARM + MEASURED)
+                total_steps=work.steps * (WARM + MEASURED + LAST)
                 - work.rows,  # lost ones must not add another
                 compile="on",
                 device="cpu",
@@ -122,7 +124,7 @@ def surefoot_speed(work: Work, **settings: Any) -> float:
             out=Path(directory) / "run",
         )
         rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
-    counted = rows[WARM:]
+    counted = rows[WARM : WARM + MEASURED]
     parts = [k for row in counted for k in row if k.startswith("time/") and "per_" not in k]
     spent = sum(row.get(name, 0.0) for row in counted for name in set(parts))
     return sum(row["rollout/steps"] for row in counted) / spent
@@ -220,31 +222,32 @@ def _step(work: Work, learner: Any, rollout: Any) -> float:
 
 
 def _environment(work: Work, actions: Any, steps: int = 4000) -> float:
-    """Step one environment of Gymnasium's on one core."""
+    """Step a core's share of Gymnasium's environments in turn: each finds what it needs in caches
+    less often than one by itself, which nobody who has all of them to step can help."""
     import gymnasium
 
-    env = gymnasium.make(work.env, disable_env_checker=True)
-    space, seed = env.action_space, 0
-    env.reset(seed=seed)
-    flat = actions.reshape(-1, *actions.shape[2:])
-    taken = flat.clip(space.low, space.high) if hasattr(space, "low") else flat
+    rows = range(max(1, work.rows // (os.cpu_count() or 1)))
+    envs = [gymnasium.make(work.env, disable_env_checker=True) for _ in rows]
+    space, seed = envs[0].action_space, 0
+    for seed, env in enumerate(envs):
+        env.reset(seed=seed)
+    taken = actions.clip(space.low, space.high) if hasattr(space, "low") else actions
     begun = time.perf_counter()
-    for _, action in zip(range(steps), cycle(taken), strict=False):
-        *_, terminated, truncated, _ = env.step(action)
-        if terminated or truncated:
-            seed += 1
-            env.reset(seed=seed)
-    return 1e6 * (time.perf_counter() - begun) / steps
+    for _, action in zip(range(steps // len(envs)), cycle(taken), strict=False):
+        for row, env in enumerate(envs):
+            *_, terminated, truncated, _ = env.step(action[row])
+            if terminated or truncated:
+                seed += 1
+                env.reset(seed=seed)
+    return 1e6 * (time.perf_counter() - begun) / (steps // len(envs) * len(envs))
 
 
 def _pool(work: Work, actions: Any, steps: int = 300) -> float:
-    """Step EnvPool's environments on one thread."""
-    import envpool
+    """Step EnvPool's environments on one thread, without its Python code."""
+    from surefoot.envs.envpool import Pool
 
-    pool = envpool.make_gymnasium(
-        work.env, num_envs=work.rows, num_threads=1, seed=list(range(work.rows))
-    )
-    pool.reset()
+    pool = Pool(work.env, work.rows, threads=1)
+    pool.reset(seed=range(work.rows))
     begun = time.perf_counter()
     for _, action in zip(range(steps), cycle(actions), strict=False):
         pool.step(action)

@@ -106,7 +106,7 @@ def _best(
 
 def _shortened(config: Config, make: Factory) -> Config:
     """Make rollouts short enough to try many ways: it does not change what a step costs."""
-    seconds = seconds_per_step(make, config.seed) or 0.0
+    seconds, _ = seconds_per_step(make, config.seed)
     most = max(1, int(ROLLOUT / max(seconds * config.envs, 1e-4)))
     horizon = min(config.ppo.horizon, max(most, -(-config.ppo.minibatch_size // config.envs)))
     steps = config.envs * horizon

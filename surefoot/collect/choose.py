@@ -7,19 +7,17 @@ import time
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
 
-from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
+import numpy as np
 
 from surefoot.config import Config
-from surefoot.core import seeding, tree
+from surefoot.core import seeding
 from surefoot.core.errors import ConfigError
-from surefoot.core.seeding import Purpose
-from surefoot.core.spec import Spec
+from surefoot.core.seeding import EpisodeSeeds, Purpose
 from surefoot.envs import envpool
-from surefoot.envs.make import Factory
+from surefoot.envs.make import Factory, make_some
 from surefoot.envs.probe import random_action
-from surefoot.envs.spaces import to_spec
+from surefoot.envs.vector import NativeVector
 
 FOR_WORKERS = (
     "n_proc",
@@ -40,6 +38,8 @@ TIMED_STEPS, TIMED_SECONDS = 200, 0.5
 TURN = 100e-6
 """Seconds that asking the actor and recording takes for each step of all rows, for everybody who
 does it."""
+LEARNING = 3e-6
+"""Seconds that learning takes for each sample and epoch in a small network, about."""
 WORTH_SHARE, WORTH_SECONDS = 0.15, 5.0
 """Workers are worth their start and memory if they save such a share, and so many seconds."""
 
@@ -144,12 +144,12 @@ def _pick(config: Config, make: Factory) -> Chosen:
             return _processes(config, "each has a part of the pool")
         return Chosen(local, f"{config.total_steps:,} steps are soon made")
     try:
-        seconds = seconds_per_step(make, config.seed)
+        seconds, whole = seconds_per_step(make, config.seed)
     except ConfigError:
         raise
     except Exception:  # whoever steps it next will meet it too, and say where
         return Chosen(local, "the environment could not be timed")
-    if seconds is None:
+    if whole:
         return Chosen(local, "a vector environment steps all its rows itself")
     because = f"an environment step takes {_readable(seconds)}"
     if worthwhile(seconds, config.envs, config.total_steps, min(cores(), config.envs)):
@@ -158,10 +158,18 @@ def _pick(config: Config, make: Factory) -> Chosen:
 
 
 def _overlapping(config: Config, make: Factory) -> Chosen:
-    """Pick as many workers as there would be anyway, and at least one."""
+    """Pick as many workers as there would be anyway, and at least one; but leave the learner a core
+    to itself if it has more to do than they."""
     picked = _pick(config.model_copy(update={"overlap": False}), make)
-    settled = {"collector": "processes", "n_proc": picked.config.n_proc or 1}
-    return Chosen(config.model_copy(update=settled), f"overlap; {picked.because}")
+    workers, because = picked.config.n_proc or 1, picked.because
+    spare = max(1, cores() - config.threads)
+    if workers > spare:
+        seconds, _ = seconds_per_step(make, config.seed)
+        if seconds / spare <= LEARNING * config.ppo.epochs:
+            because = f"an environment step takes {_readable(seconds)}, less than to learn from it"
+            workers = spare
+    settled = {"collector": "processes", "n_proc": workers}
+    return Chosen(config.model_copy(update=settled), f"overlap; {because}")
 
 
 def worthwhile(seconds: float, envs: int, total_steps: int, workers: int) -> bool:
@@ -172,24 +180,19 @@ def worthwhile(seconds: float, envs: int, total_steps: int, workers: int) -> boo
     return together <= (1 - WORTH_SHARE) * alone and saved >= WORTH_SECONDS
 
 
-def seconds_per_step(make: Factory, seed: int) -> float | None:
-    """Time an environment under random actions, resets included; None for a vector."""
-    with closing(make()) as env:
-        if isinstance(env, GymnasiumVectorEnv):
-            return None
-        action = to_spec(env.action_space, "action")
-        spec = Spec(action, action, 1)
-        random = seeding.generator(seed, Purpose.CHECK)
-        env.reset(seed=seed)
+def seconds_per_step(make: Factory, seed: int) -> tuple[float, bool]:
+    """Time a step of one row under random actions, resets included; say if it is one of a vector
+    that cannot be dealt out."""
+    with closing(make_some(make, 1)) as env:
+        rows, random = env.spec.rows, seeding.generator(seed, Purpose.CHECK)
+        env.reset(EpisodeSeeds(seed), np.zeros(rows, np.int64))
         begun = time.perf_counter()
         for steps in count(1):
-            taken: Any = tree.index(spec.to_env(random_action(spec, random, 1)), 0)
-            *_, terminated, truncated, _ = env.step(taken)
-            if terminated or truncated:
-                env.reset(seed=seed + steps)
+            env.step(random_action(env.spec, random, rows))
             gone = time.perf_counter() - begun
             if steps == TIMED_STEPS or gone > TIMED_SECONDS:
-                return gone / steps
+                whole = isinstance(env, NativeVector) and not make.divisible
+                return gone / steps / rows, whole
     raise AssertionError
 
 

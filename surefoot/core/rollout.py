@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from surefoot.core import tree
 from surefoot.core.metrics import Metrics
 from surefoot.core.tree import Array, Tree
 
 NOT_KEPT = ("episodes", "metrics", "seconds")
 """What was reported when a rollout was new, and is not needed to use it again."""
+
+CHUNK = 4096
+"""Samples per batched pass over a rollout: so few that what layers return stays in a cache."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,17 @@ class Rollout:
     def steps(self) -> int:
         """Count the valid steps: what every budget counts."""
         return int(np.count_nonzero(self.valid))
+
+    def choices(self, size: int = CHUNK) -> Iterator[tuple[Tree, Tree]]:
+        """Yield what rows saw and did, [B, …] each and up to so many at once, in the order of
+        (t, row)."""
+        flat = {
+            name: tree.map(lambda leaf: leaf[: self.horizon].reshape(-1, *leaf.shape[2:]), part)
+            for name, part in (("obs", self.obs), ("action", self.action))
+        }
+        for start in range(0, self.reward.size, size):
+            some = tree.index(flat, slice(start, start + size))
+            yield some["obs"], some["action"]
 
     def arrays(self) -> dict[str, Any]:
         """Return the arrays a learner needs to use this rollout again, as a State tree."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,6 +95,14 @@ def minibatches(
     index = torch.from_numpy(order).to(samples.weight.device)
     shuffled = samples.map(lambda leaf: leaf.index_select(0, index))
     shuffled.weight[samples.size :] = 0.0
-    pieces = shuffled.map(lambda leaf: leaf.split(size))
-    for number in range(count):
-        yield pieces.at(number)
+    for parts in zip(*(_pieces(part, size) for part in shuffled), strict=True):
+        yield Samples(*parts)
+
+
+def _pieces(part: Tree, size: int) -> Sequence[Tree]:
+    """Cut a tree [B, …] into trees of this size."""
+    if not isinstance(part, dict):
+        pieces: Sequence[Tensor] = part.split(size)
+        return pieces
+    columns = (_pieces(leaf, size) for leaf in part.values())
+    return [dict(zip(part, row, strict=True)) for row in zip(*columns, strict=True)]

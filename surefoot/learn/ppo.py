@@ -14,7 +14,7 @@ from surefoot.core.errors import NonFiniteError
 from surefoot.core.metrics import Metrics, prefixed
 from surefoot.core.progress import Progress
 from surefoot.core.protocols import Actor
-from surefoot.core.rollout import Rollout
+from surefoot.core.rollout import CHUNK, Rollout
 from surefoot.core.state import State
 from surefoot.core.tree import Tree
 from surefoot.learn.experience import Experience, Samples, minibatches
@@ -24,7 +24,7 @@ from surefoot.learn.rewards import Rewards
 from surefoot.learn.step import NORMS, TERMS, Knobs, Step
 from surefoot.maths import losses
 from surefoot.maths.gae import gae
-from surefoot.policy.actor import CHUNK, Greedy, Sample
+from surefoot.policy.actor import Greedy, Sample
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.build import build_actor
 from surefoot.policy.device import to_array, to_tensors

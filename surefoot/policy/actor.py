@@ -9,16 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from surefoot.core import tree
 from surefoot.core.rollout import Rollout
 from surefoot.core.tree import Array, Tree
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.device import to_array, to_tensors
 from surefoot.policy.distributions import Distribution
 from surefoot.policy.heads import CategoricalHead, GaussianHead
-
-CHUNK = 16_384
-"""Samples per batched pass over a rollout: large enough to be fast, small enough to fit."""
 
 
 class Choice(Protocol):
@@ -80,17 +76,12 @@ class PolicyActor:
 
     def log_prob(self, rollout: Rollout) -> Array:
         """Compute all log-probabilities in a few large batches: the numbers acting would give."""
-        obs, action = (
-            tree.map(lambda leaf: leaf[: rollout.horizon].reshape(-1, *leaf.shape[2:]), part)
-            for part in (rollout.obs, rollout.action)
-        )
-        parts = []
         with torch.inference_mode():
-            for start in range(0, rollout.reward.size, CHUNK):
-                chunk = slice(start, start + CHUNK)
-                taken = to_tensors(tree.index(action, chunk), self._device)
-                parts.append(self._distribution(tree.index(obs, chunk)).log_prob(taken))
-        return to_array(torch.cat(parts).reshape(rollout.reward.shape))
+            parts = [
+                self._distribution(obs).log_prob(to_tensors(action, self._device))
+                for obs, action in rollout.choices()
+            ]
+            return to_array(torch.cat(parts).reshape(rollout.reward.shape))
 
     def _distribution(self, obs: Tree) -> Distribution:
         return self._policy.distribution(self._policy.prepare(to_tensors(obs, self._device)))

@@ -20,7 +20,7 @@ from surefoot.policy.actor import Choice, PolicyActor
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.heads import CategoricalHead, GaussianHead
 from surefoot.policy.normalizer import Normalizer
-from surefoot.policy.translate import LeanActor, knows
+from surefoot.policy.translate import knows, to_lean
 
 
 def build_actor_critic(spec: Spec, config: PolicyConfig, seed: int) -> ActorCritic:
@@ -47,7 +47,7 @@ def build_actor_critic(spec: Spec, config: PolicyConfig, seed: int) -> ActorCrit
 
 def build_actor(policy: ActorCritic, choice: Choice) -> Actor:
     """Snapshot a policy to act with: in numpy where all its parts are known there, or in torch."""
-    return LeanActor(policy, choice) if knows(policy, choice) else PolicyActor(policy, choice)
+    return to_lean(policy, choice) if knows(policy, choice) else PolicyActor(policy, choice)
 
 
 def _head(

@@ -3,6 +3,7 @@ fraction of the time that torch modules take, and needs no torch."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -10,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from surefoot.core import tree
+from surefoot.core.rollout import Rollout
 from surefoot.core.tree import Array, Tree
 from surefoot.policy.noise import gumbel, normal
 
@@ -19,7 +21,7 @@ Function: TypeAlias = Callable[[Array], Array]
 
 @dataclass(frozen=True)
 class Lean:
-    """Everything between an observation and an action."""
+    """An actor: everything between an observation and an action."""
 
     scales: Sequence[Function]
     """One for every leaf of the observation, as the next."""
@@ -39,15 +41,27 @@ class Lean:
     # As silent as torch: the update says which number is not finite, and what to do.
     @np.errstate(over="ignore", invalid="ignore")
     def act(self, obs: Tree, mask: Tree | None, memory: Tree, noise: Tree) -> tuple[Tree, Tree]:
+        values = self._values(obs)
+        chosen = self.head.mode(values) if self.greedy else self.head.sample(values, noise)
+        return chosen, memory
+
+    def light(self) -> Lean:
+        return self
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def log_prob(self, rollout: Rollout) -> Array:
+        """Compute all log-probabilities in large batches."""
+        parts = [self.head.log_prob(self._values(obs), action) for obs, action in rollout.choices()]
+        return np.concatenate(parts).reshape(rollout.reward.shape)
+
+    def _values(self, obs: Tree) -> Array:
+        """Compute what the head makes a distribution of."""
         parts = zip(self.features, self.scales, tree.leaves(obs), strict=True)
         features = [feature(scale(leaf)) for feature, scale, leaf in parts]
         values = features[0] if len(features) == 1 else np.concatenate(features, -1)
         for function in self.functions:
             values = function(values)
-        return self._take(values, noise), memory
-
-    def _take(self, values: Array, noise: Tree) -> Array:
-        return self.head.mode(values) if self.greedy else self.head.sample(values, noise)
+        return values
 
 
 @dataclass(frozen=True)
@@ -144,6 +158,13 @@ class Choices:
     def mode(self, values: Array) -> Array:
         return self._best(self._logits(values))
 
+    def log_prob(self, values: Array, action: Array) -> Array:
+        logits = self._logits(values)
+        logits = logits - logits.max(-1, keepdims=True)
+        taken = np.take_along_axis(logits, action.reshape(*logits.shape[:-1], 1), -1)[..., 0]
+        result: Array = (taken - np.log(np.exp(logits).sum(-1))).sum(-1)
+        return result
+
     def _logits(self, values: Array) -> Array:
         return values.reshape(*values.shape[:-1], *self.axes)
 
@@ -168,6 +189,12 @@ class Normals:
 
     def mode(self, values: Array) -> Array:
         return values.reshape(*values.shape[:-1], *self.shape)
+
+    def log_prob(self, values: Array, action: Array) -> Array:
+        scaled = (action.reshape(values.shape) - values) / self.deviation
+        constant = np.log(self.deviation) + np.float32(0.5 * math.log(2 * math.pi))
+        result: Array = -0.5 * (scaled * scaled).sum(-1) - constant.sum()
+        return result
 
 
 def as_is(values: Array) -> Array:

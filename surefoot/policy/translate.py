@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from surefoot.core.rollout import Rollout
-from surefoot.core.tree import Array, Tree
+from surefoot.core.tree import Array
 from surefoot.nets.encoder import Encoder, Flat, OneHot
-from surefoot.policy.actor import Choice, Greedy, PolicyActor, Sample
+from surefoot.policy.actor import Choice, Greedy, Sample
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.device import to_array
 from surefoot.policy.heads import IMPOSSIBLE, CategoricalHead, GaussianHead
@@ -33,29 +32,6 @@ from surefoot.policy.lean import (
 from surefoot.policy.normalizer import CLIP, AsIs, LeafNormalizer, Normalizer
 
 
-class LeanActor:
-    """A copy of the acting half of a policy that `knows` accepts, and a way to choose: it acts in
-    numpy."""
-
-    def __init__(self, policy: ActorCritic, choice: Choice) -> None:
-        self._torch, self._lean = PolicyActor(policy, choice), _lean(policy, choice)
-
-    def noise(self, random: np.random.Generator, *axes: int) -> Tree:
-        return self._lean.noise(random, *axes)
-
-    def memory(self, rows: int) -> Tree:
-        return self._lean.memory(rows)
-
-    def act(self, obs: Tree, mask: Tree | None, memory: Tree, noise: Tree) -> tuple[Tree, Tree]:
-        return self._lean.act(obs, mask, memory, noise)
-
-    def light(self) -> Lean:
-        return self._lean
-
-    def log_prob(self, rollout: Rollout) -> Array:
-        return self._torch.log_prob(rollout)
-
-
 def knows(policy: ActorCritic, choice: Choice) -> bool:
     """Say whether all that acts is of a kind found below; a subclass or hook may do anything."""
     return (
@@ -73,7 +49,8 @@ def knows(policy: ActorCritic, choice: Choice) -> bool:
     )
 
 
-def _lean(policy: ActorCritic, choice: Choice) -> Lean:
+def to_lean(policy: ActorCritic, choice: Choice) -> Lean:
+    """Copy the acting half of a policy that `knows` accepts."""
     head = HEADS[type(policy.head)](policy.head)
     layers = [*layers_of(policy.trunk), *layers_of(policy.actor)]
     return Lean(

@@ -97,7 +97,7 @@ def test_timing_takes_half_a_second_at_most() -> None:
 
     steps: list[int] = []
     make = factory(lambda: Counted(Slower(), steps))
-    assert choosing.seconds_per_step(make, 0) == pytest.approx(0.1, rel=0.5)
+    assert choosing.seconds_per_step(make, 0) == (pytest.approx(0.1, rel=0.5), False)
     assert len(steps) <= 6
 
 
@@ -137,3 +137,9 @@ def test_the_choice_is_written_into_the_run_and_told(
     )
     kept = Run.open(run.path, Slow).config
     assert (kept.collector, kept.n_proc) == ("processes", 2)
+
+
+@pytest.mark.parametrize(("epochs", "workers"), [(10, 4), (10_000, 3)])
+def test_overlap_leaves_the_learner_a_core_if_it_has_more_to_do(epochs: int, workers: int) -> None:
+    settings: Any = {"overlap": True, "ppo": {"epochs": epochs}}
+    assert chosen(factory(Slow), **settings) == ("processes", workers)

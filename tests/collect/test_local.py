@@ -13,6 +13,7 @@ from surefoot.collect.facts import Facts, Tally
 from surefoot.collect.local import local_collector
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory, make_vector
+from surefoot.policy.lean import Lean
 from tests.counter import Counter
 from tests.toys import ENVS, collector, learner
 
@@ -148,15 +149,14 @@ def test_one_seed_gives_one_rollout_and_another_seed_another(kind: str) -> None:
 @pytest.mark.parametrize("width", [1, 3, 4, 7])
 def test_the_policy_is_asked_for_groups_of_one_width(width: int) -> None:
     collect = local_collector(make_vector(factory("CartPole-v1"), 4), 8, 3, width)
-    actor = learner(collect.spec).actor()
     asked: list[int] = []
-    act = actor.act
 
-    def spy(obs: Any, *rest: Any) -> Any:
-        asked.append(len(obs))
-        return act(obs, *rest)
+    class Spy(Lean):
+        def act(self, obs: Any, *rest: Any) -> Any:
+            asked.append(len(obs))
+            return super().act(obs, *rest)
 
-    actor.act = spy  # type: ignore[method-assign]
+    actor = Spy(**vars(learner(collect.spec).actor()))
     grouped = collect.collect(actor)
     assert set(asked) == {width}
     (whole,) = play(collector("CartPole-v1", horizon=8))

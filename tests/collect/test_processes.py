@@ -25,8 +25,7 @@ from surefoot.core.errors import ConfigError, EnvError, InexactError
 from surefoot.core.rollout import Rollout
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory
-from surefoot.policy.actor import Sample
-from surefoot.policy.translate import LeanActor
+from surefoot.policy.lean import Lean
 from tests.counter import Counter
 from tests.faulty import (
     Careless,
@@ -60,7 +59,7 @@ def collecting(
         collector.close()
 
 
-class Heavy(LeanActor):
+class Heavy(Lean):
     """An actor that cannot be sent to workers, so that they are sent step by step."""
 
     def light(self) -> Any:
@@ -68,8 +67,8 @@ class Heavy(LeanActor):
 
 
 def actor_for(collector: Any, acting: str = "workers") -> Any:
-    made = learner(collector.spec)
-    return made.actor() if acting == "workers" else Heavy(made.policy, Sample())
+    actor: Any = learner(collector.spec).actor()
+    return actor if acting == "workers" else Heavy(**vars(actor))
 
 
 def play(env: Any, rollouts: int = 3, acting: str = "workers", **settings: Any) -> list[Rollout]:

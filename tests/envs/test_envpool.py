@@ -200,8 +200,18 @@ def test_long_runs_divide_a_pool_among_workers(
 ) -> None:
     monkeypatch.setattr("surefoot.collect.choose.cores", lambda: 2)
     config = Config(env_backend="envpool", envs=4, total_steps=total_steps, overlap=overlap)
+    config = config.model_copy(update={"ppo": PPOConfig(epochs=1)})  # playing takes longer
     chosen = choose(config, factory("CartPole-v1")).config
     assert (chosen.collector, chosen.n_proc) == expected
+
+
+def test_overlap_with_a_pool_leaves_the_learner_a_core_if_it_has_more_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("surefoot.collect.choose.cores", lambda: 2)
+    config = Config(env_backend="envpool", envs=4, total_steps=10**6, overlap=True)
+    config = config.model_copy(update={"ppo": PPOConfig(epochs=10_000)})
+    assert choose(config, factory("CartPole-v1")).config.n_proc == 1
 
 
 def test_workers_with_parts_of_a_pool_change_nothing() -> None:
