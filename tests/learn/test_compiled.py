@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.shape_prop import ShapeProp
 
 from surefoot.config import Config, PolicyConfig, PPOConfig
 from surefoot.learn.build import build_learner, settle_compile
-from surefoot.learn.compiled import Compiled, by_inductor
+from surefoot.learn.compiled import Compiled, by_inductor, turn_narrow
 from surefoot.learn.ppo import PPO
 from surefoot.learn.step import MinibatchStep
 from tests.learn.steps import NOW, OPTIONS, POLICIES, assert_same_steps
@@ -133,3 +135,16 @@ def test_how_a_learner_computes_shows_with_its_first_step() -> None:
     assert compiled.how == ""
     compiled.update(collect.collect(compiled.actor()), NOW)
     assert compiled.how == "compiled"
+
+
+def test_products_with_few_columns_are_computed_transposed() -> None:
+    def gradient(above: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+        return torch.mm(above.t(), given).view(-1)
+
+    given = torch.randn(64, 16), torch.randn(64, 4)
+    graph = make_fx(gradient, tracing_mode="fake")(*given)
+    turn_narrow(graph)
+    torch.testing.assert_close(graph(*given), gradient(*given))
+    ShapeProp(graph).propagate(*given)
+    (product,) = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)
+    assert product.meta["tensor_meta"].shape == (4, 16)
