@@ -13,11 +13,22 @@ from typing import Any, NoReturn
 
 def alone(script: str, *arguments: str) -> Any:
     """Run a script with `--one` and these arguments; return what it gave."""
+    (result,) = together(1, script, *arguments)
+    return result
+
+
+def together(count: int, script: str, *arguments: str) -> list[Any]:
+    """Run a script so many times at once; return what each gave."""
     command = [sys.executable, script, "--one", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    children = [subprocess.Popen(command, **pipes) for _ in range(count)]
+    results = []
+    for child in children:
+        out, errors = child.communicate()
+        if child.returncode:
+            raise SystemExit(f"{' '.join(arguments)} failed:\n{errors[-2000:]}")
+        results.append(json.loads(out.strip().splitlines()[-1]))
+    return results
 
 
 def give(result: Any) -> NoReturn:

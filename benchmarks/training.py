@@ -3,9 +3,10 @@
     python benchmarks/training.py [bipedal | cheetah | cartpole] … [--repeats 3] [--quick]
 
 Every contestant trains in a process of its own, in turn, in repeats; figures are medians over
-repeats of what follows the first iterations, so neither starting nor compiling counts. `limit` is
+repeats of what follows the first iterations, so neither starting nor compiling counts. The limit is
 what the machine could do if all cores did nothing but what cannot be left out: cores / (environment
-step + epochs × minibatch step / minibatch size + acting / rows), with parts measured here.
+step + epochs × minibatch step / minibatch size + acting / rows). Its parts are measured here, by as
+many processes at once as there are cores, since cores that are all busy are slower than one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from apart import alone, give, in_turn, spread
+from apart import alone, give, in_turn, spread, together
 
 WARM, MEASURED, LAST = 2, 4, 1
 """Iterations before it counts, that count, and after it, when with overlap nobody plays any more;
@@ -50,8 +51,8 @@ class Work:
 
 WORKERS = {"collector": "processes", "n_proc": 2}
 POOL = {**WORKERS, "env_backend": "envpool"}
-"""As `auto` settles for runs of usual length; with overlap there is one worker less where learning
-takes longer than playing."""
+"""As `auto` settles for runs of usual length."""
+OVERLAPPED_POOL = {**POOL, "n_proc": 1, "overlap": True}
 PEERS: dict[str, dict[str, Any]] = {
     "SB3, DummyVecEnv": {"by": "sb3", "vector": "dummy"},
     "SB3, SubprocVecEnv": {"by": "sb3", "vector": "subproc"},
@@ -72,7 +73,7 @@ WORKS = {
             "surefoot": WORKERS,
             "surefoot, overlap": {**WORKERS, "overlap": True},
             "surefoot, EnvPool": POOL,
-            "surefoot, EnvPool, overlap": {**POOL, "overlap": True},
+            "surefoot, EnvPool, overlap": OVERLAPPED_POOL,
             **PEERS,
         },
     ),
@@ -94,7 +95,7 @@ WORKS = {
         epochs=4,
         contestants={
             "surefoot, EnvPool": POOL,
-            "surefoot, EnvPool, overlap": {**POOL, "overlap": True, "n_proc": 1},
+            "surefoot, EnvPool, overlap": OVERLAPPED_POOL,
             **ALONE,
         },
     ),
@@ -269,30 +270,42 @@ def one(name: str, contestant: str) -> None:
     give(run(work, **settings))
 
 
+def _measured(name: str, contestant: str) -> Any:
+    if contestant != "parts":
+        return alone(__file__, name, contestant)
+    every = together(os.cpu_count() or 1, __file__, name, contestant)
+    busy = {part: statistics.fmean(one[part] for one in every) for part in every[0]}
+    return {"busy": busy, "lone": alone(__file__, name, contestant)}
+
+
 def compare(name: str, repeats: int, quick: bool) -> None:
     work = WORKS[name]
     who = [c for c in work.contestants if not quick or c in QUICK]
     # What the limit is made of is measured as often as what is held against it.
     ours = [turn for c in who if "by" not in work.contestants[c] for turn in ("parts", c)]
     turns = [*ours, *(c for c in who if c not in ours)]
-    found = in_turn(turns, lambda contestant: alone(__file__, name, contestant), repeats)
+    found = in_turn(turns, lambda contestant: _measured(name, contestant), repeats)
     costs, speeds = found.pop("parts"), found
-    middle = {part: statistics.median(cost[part] for cost in costs) for part in costs[0]}
+    middle, lone = (
+        {part: statistics.median(cost[way][part] for cost in costs) for part in costs[0][way]}
+        for way in ("busy", "lone")
+    )
     print(
         f"\n{work.env}, {work.rows} × {work.horizon}, minibatch {work.minibatch}, {work.epochs} "
         f"epochs, {work.hidden} {work.activation}; steps per second, medians of {repeats}, of "
         f"{MEASURED} iterations each, peers of {MEASURED // 2}"
     )
-    print("  µs: " + ", ".join(f"{part} {value:.1f}" for part, value in middle.items()))
+    shown = ", ".join(f"{part} {value:.1f} ({lone[part]:.1f})" for part, value in middle.items())
+    print(f"  µs on cores that are all busy (on one alone): {shown}")
     best = {
         by: max((statistics.median(v) for n, v in speeds.items() if n.startswith(by)), default=None)
         for by in ("SB3", "SBX")
     }
     for contestant, values in speeds.items():
         speed, pool = statistics.median(values), "EnvPool" in contestant
-        most = limit(work, middle, "EnvPool" if pool else "environment")
+        most, other = (limit(work, c, "EnvPool" if pool else "environment") for c in (middle, lone))
         ratios = "  ".join(f"{speed / value:5.2f} × {by}" for by, value in best.items() if value)
-        share = f"{100 * speed / most:3.0f} % of {most:,.0f}"
+        share = f"{100 * speed / most:3.0f} % of {most:,.0f} ({100 * speed / other:.0f} %)"
         print(f"  {contestant:<28}{spread(values):<28}{ratios}  {share}", flush=True)
 
 

@@ -90,9 +90,9 @@ def stepped(config: Config, make: Factory) -> Factory:
 
 
 def pool_threads(config: Config) -> int:
-    """Count the threads of a pool: its share of the cores, but for those that learn meanwhile."""
-    playing = cores() - config.threads if config.overlap else cores()
-    return max(1, playing // (config.n_proc or 1))
+    """Count the threads of a pool: its share of the cores. With overlap they are shared with the
+    learner, which is faster than to leave it some."""
+    return max(1, cores() // (config.n_proc or 1))
 
 
 def cores() -> int:
@@ -159,7 +159,10 @@ def _pick(config: Config, make: Factory) -> Chosen:
 
 def _overlapping(config: Config, make: Factory) -> Chosen:
     """Pick as many workers as there would be anyway, and at least one; but leave the learner a core
-    to itself if it has more to do than they."""
+    to itself if it has more to do than they. A pool goes to one: its threads wait for no Python."""
+    if make.divisible:
+        settled = {"collector": "processes", "n_proc": 1}
+        return Chosen(config.model_copy(update=settled), "overlap")
     picked = _pick(config.model_copy(update={"overlap": False}), make)
     workers, because = picked.config.n_proc or 1, picked.because
     spare = max(1, cores() - config.threads)
