@@ -9,13 +9,14 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from shlex import quote
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from surefoot.core import signals
 from surefoot.core.errors import ConfigError, EnvError, SurefootError, WorkerTraceback, nearest
 
 if TYPE_CHECKING:
     from surefoot.evaluate import Evaluation
+    from surefoot.options import Shown
     from surefoot.run import Run
 
 
@@ -58,7 +59,8 @@ def train(words: list[str]) -> int:
     config, _ = settle(options, words)
     from surefoot.train import train as start
 
-    return _finished(lambda: start(config.env, config, options.out, render=options.render))
+    shown: dict[str, Any] = {"render": options.render, "output": options.output}
+    return _finished(lambda: start(config.env, config, options.out, **shown), options)
 
 
 def resume(words: list[str]) -> int:
@@ -70,9 +72,10 @@ def resume(words: list[str]) -> int:
     from surefoot.run import Run
 
     before = len(Run.open(options.run).journal())
-    code = _finished(lambda: go_on(options.run, **options.model_dump(exclude={"run"})))
+    given = options.model_dump(exclude={"run", "quiet", "json_logs"})
+    code = _finished(lambda: go_on(options.run, output=options.output, **given), options)
     run = Run.open(options.run)
-    if len(run.journal()) == before:
+    if len(run.journal()) == before and options.output == "auto":
         steps = 2 * run.config.total_steps
         print("It was finished before. To extend it:")
         print(f"  surefoot resume {quote(str(run.path))} --total-steps {steps}")
@@ -84,13 +87,11 @@ def fork(words: list[str]) -> int:
     from surefoot.options import ForkOptions, given, parse
 
     options = parse(ForkOptions, words, "fork")
-    settings = given(options, words)
-    functions = {name: settings.pop(name, None) for name in ("env", "metrics")}
+    asked: dict[str, Any] = {"env": None, "metrics": None, **given(options, words)}
+    asked |= {"output": options.output}
     from surefoot.resume import fork as branch
 
-    return _finished(
-        lambda: branch(options.run, options.out, options.checkpoint, **functions, **settings)
-    )
+    return _finished(lambda: branch(options.run, options.out, options.checkpoint, **asked), options)
 
 
 def pin(words: list[str]) -> int:
@@ -171,14 +172,59 @@ def evaluate(words: list[str]) -> int:
     path = options.run or champion(options.runs, options.best or "", options.env_args)
     if options.best and not options.json_:
         print(f"champion of {options.best}: {path}")
-    result = Run.open(path, options.env, options.metrics).evaluate(
-        episodes=options.episodes,
-        checkpoint=options.checkpoint,
-        deterministic=not options.stochastic,
-        seed=options.seed,
-        render=options.render,
-    )
+    run = Run.open(path, options.env, options.metrics)
+    deterministic = not options.stochastic
+    given = {"deterministic": deterministic, **options.model_dump(include=PLAYED)}
+    result = run.evaluate(render=options.render, **given)
     print(json.dumps(result.summary()) if options.json_ else described(result))
+    if options.record:
+        paths = run.record(**given)
+        if not options.json_:
+            print(f"{len(paths)} episodes are in {paths[0].parent}")
+    return 0
+
+
+def video(words: list[str]) -> int:
+    """Film a trained policy:              surefoot video RUN"""
+    from surefoot.options import VideoOptions, parse
+
+    options = parse(VideoOptions, words, "video")
+    from surefoot.run import Run
+    from surefoot.video.shoot import shoot
+
+    given = options.model_dump(exclude={"run", "env", "stochastic"})
+    run = Run.open(options.run, options.env)
+    print(shoot(run, deterministic=not options.stochastic, **given))
+    return 0
+
+
+def report(words: list[str]) -> int:
+    """Write a page about runs:            surefoot report RUN [RUN …]"""
+    from surefoot.options import ReportOptions, parse
+
+    options = parse(ReportOptions, words, "report")
+    from surefoot.report.page import write_report
+    from surefoot.run import Run
+
+    runs = [Run.open(path) for path in options.runs]
+    print(write_report(runs, options.out or runs[0].path / "report.html"))
+    return 0
+
+
+def plot(words: list[str]) -> int:
+    """Draw a curve:                       surefoot plot RUN --metric recent/return_mean"""
+    from surefoot.options import PlotOptions, parse
+
+    options = parse(PlotOptions, words, "plot")
+    from surefoot.report.plot import curves, draw, to_file
+    from surefoot.run import Run
+
+    found = curves([Run.open(p) for p in options.runs], options.metric, options.over)
+    smooth = [curve.smoothed(options.smoothing) for curve in found]
+    if options.out:
+        print(to_file(smooth, options.metric, options.over, options.out))
+    else:
+        print(draw(smooth, options.metric, options.over))
     return 0
 
 
@@ -266,6 +312,9 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "resume": resume,
     "fork": fork,
     "eval": evaluate,
+    "video": video,
+    "report": report,
+    "plot": plot,
     "runs": runs,
     "best": best,
     "pin": pin,
@@ -275,6 +324,8 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "verify-resume": verify_resume,
     "tune-speed": tune_speed,
 }
+PLAYED = {"episodes", "checkpoint", "seed"}
+"""Options of an evaluation that say what is played."""
 CHANGE_NUMBERS = ("envs", "env_backend", "overlap", "threads", "compile")
 """Settings of speed that a run's numbers depend on, if only in their last bits."""
 
@@ -292,17 +343,21 @@ def described(result: Evaluation) -> str:
     return "\n".join(lines)
 
 
-def _finished(work: Callable[[], Run]) -> int:
-    """Train, and say how it ended and what to do next."""
+def _finished(work: Callable[[], Run], options: Shown) -> int:
+    """Train, and say how it ended and what to do next, if words are welcome."""
     from surefoot.ending import Interrupted
 
+    silent = options.output != "auto"
     try:
         run = work()
     except Interrupted as stopped:
-        name = signal.Signals(stopped.signal).name
-        print(f"Stopped by {name}. To go on:\n  surefoot resume {quote(str(stopped.run.path))}")
-        _explain_repetition(stopped.run)
+        if not silent:
+            name, path = signal.Signals(stopped.signal).name, quote(str(stopped.run.path))
+            print(f"Stopped by {name}. To go on:\n  surefoot resume {path}")
+            _explain_repetition(stopped.run)
         return 128 + stopped.signal
+    if silent:
+        return 0
     row = run.summary()
     best = "" if row["best_return"] is None else f", best return {row['best_return']:.2f}"
     print(f"Ended after {row['steps']:,} steps ({run.ending}){best}.")

@@ -26,6 +26,9 @@ from tyro.conf import Positional, arg
 
 from surefoot.core.errors import ConfigError, nearest
 
+Output: TypeAlias = Literal["auto", "quiet", "json"]
+"""What standard output gets: what suits it, nothing, or JSON lines. No setting of a run."""
+
 
 class Model(BaseModel):
     """A frozen group of settings; unknown keys are errors."""
@@ -256,6 +259,21 @@ class PPOConfig(Model):
             )
 
 
+class WandbConfig(Model):
+    """Where to show a run in Weights & Biases (the extra `wandb`). Keys are `wandb login`'s."""
+
+    mode: Literal["off", "online", "offline"] = "off"
+    """online: show the run there; offline: keep what `wandb sync` will send; off: neither."""
+    project: str = "surefoot"
+    """Project that the run is in."""
+    entity: str | None = None
+    """User or team; none: the user's own."""
+    group: str | None = None
+    """Group of runs that this one belongs to."""
+    tags: tuple[str, ...] = ()
+    """Words to find the run by."""
+
+
 class Config(Model):
     """A whole training run."""
 
@@ -327,6 +345,13 @@ class Config(Model):
     """Episodes per evaluation during training."""
     num_checkpoints: NonNegativeInt = 3
     """How many policies to leave in models/ on the way, at evenly spaced moments."""
+    tensorboard: bool = True
+    """Write metrics, histograms and settings for TensorBoard into the run's directory."""
+    wandb: WandbConfig = WandbConfig()
+    """Weights & Biases."""
+    video_every: Interval | None = None
+    """Film an episode after this many steps, or iterations as 50it, in a process beside the
+    training; none: never."""
     hall_of_fame: NonNegativeInt = 5
     """How many of the best models over all runs beside this one to keep; 0: leave it alone."""
     inference_rows: PositiveInt | None = None

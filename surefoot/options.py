@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import tyro
 import yaml
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 from tyro.conf import Positional, arg
 from tyro.constructors import (
     ConstructorRegistry,
@@ -27,6 +27,7 @@ from surefoot.config import (
     Iterations,
     Linear,
     Model,
+    Output,
     Steps,
     build,
     explain,
@@ -40,7 +41,22 @@ from surefoot.core.errors import ConfigError
 M = TypeVar("M", bound=Model)
 
 
-class TrainOptions(Config):
+class Shown(Model):
+    """What a command that trains prints."""
+
+    quiet: bool = False
+    """Print nothing but errors."""
+    json_logs: bool = False
+    """Print one JSON object per line: metrics every five seconds, and every event."""
+
+    @property
+    def output(self) -> Output:
+        if self.quiet and self.json_logs:
+            raise ConfigError("--quiet and --json-logs: choose one of them")
+        return "quiet" if self.quiet else "json" if self.json_logs else "auto"
+
+
+class TrainOptions(Config, Shown):
     """Train an agent. Settings come from defaults, the environment's preset, --config, flags."""
 
     config: Path | None = None
@@ -58,7 +74,7 @@ class ConfigOptions(Config):
     """YAML file with settings."""
 
 
-class ResumeOptions(Model):
+class ResumeOptions(Shown):
     """Go on with an interrupted run exactly where it was, or extend a finished one."""
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
@@ -91,7 +107,7 @@ class ResumeOptions(Model):
     """The metrics function, for runs whose own cannot be imported; '': go on without."""
 
 
-class ForkOptions(Config):
+class ForkOptions(Config, Shown):
     """Start a new run from a checkpoint of another one, with other settings."""
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
@@ -180,8 +196,59 @@ class EvalOptions(Model):
     """The metrics function, for runs whose own cannot be imported; '': play without."""
     render: bool = False
     """Show the episodes in a window."""
+    record: bool = False
+    """Write every step of the episodes into the run's trajectories/, for `surefoot report`."""
     json_: Annotated[bool, arg(name="json")] = False
     """Print one JSON object instead of text."""
+
+
+class VideoOptions(Model):
+    """Film episodes of a trained policy: an mp4 file with return, rewards, actions and values."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Run directory."""
+    episodes: PositiveInt = 1
+    """How many episodes, one after another."""
+    checkpoint: str = "best"
+    """best, last, or a step."""
+    side_by_side: Annotated[tuple[str, ...], arg(metavar="STEP")] = ()
+    """Show these checkpoints beside each other, in the same episodes."""
+    fps: PositiveInt | None = None
+    """Pictures per second; none: as many as the environment says, or 30."""
+    channels: Annotated[tuple[str, ...], arg(metavar="NAME")] = ()
+    """Numbers to show by name: of the observation ('hull angle'), or reported ones."""
+    stochastic: bool = False
+    """Sample actions instead of taking the most probable one."""
+    seed: NonNegativeInt | None = None
+    """Seed of the episodes; none: the run's."""
+    env: str | None = None
+    """The environment, for runs whose own was a function that cannot be imported."""
+    out: Path | None = None
+    """File to write; none: videos/step_….mp4 in the run."""
+
+
+class ReportOptions(Model):
+    """Write one HTML page about a run, or several beside each other; it needs no network."""
+
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN")]
+    """Run directories. Those that differ in their seed alone are shown as a band."""
+    out: Path | None = None
+    """File to write; none: report.html in the first run."""
+
+
+class PlotOptions(Model):
+    """Draw a curve of a run, or several in one picture; without --out in the terminal."""
+
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN")]
+    """Run directories."""
+    metric: str = "recent/return_mean"
+    """What to draw, as in metrics.jsonl."""
+    over: Literal["step", "time", "episode"] = "step"
+    """What to draw it over."""
+    smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """From 0 to 1: how much of the mean so far each point keeps."""
+    out: Path | None = None
+    """File to write, .png or .svg; none: draw in the terminal."""
 
 
 class RunsOptions(Model):

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from surefoot.collect.build import find_way
 from surefoot.collect.choose import FOR_WORKERS, Chosen, choose
-from surefoot.config import Config, PolicyConfig, build
+from surefoot.config import Config, Output, PolicyConfig, build
 from surefoot.core.best import Best
 from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import CheckpointError, ConfigError, InexactError, RunError
@@ -42,6 +42,7 @@ def resume(
     allow_inexact: bool = False,
     metrics: str | Callable[..., Any] | None = None,
     render: bool = False,
+    output: Output = "auto",
     **workers: Any,
 ) -> Run:
     """Go on with an interrupted run as if nothing had happened, or extend a finished one.
@@ -50,7 +51,8 @@ def resume(
     nobody can import; `metrics=""` goes on without. `checkpoint` is the step
     to go back to, or `best`; all that came after it is set aside. `max_hours` counts from now, and
     `stop_at` is for this time only. `allow_inexact` goes on from the very last that was saved,
-    with new episodes where the old ones cannot be gone on with. `render` shows the first row.
+    with new episodes where the old ones cannot be gone on with. `render` and `output` are as in
+    `train`.
     `workers` are settings that change no number, from now on: collector, n_proc, step_timeout,
     worker_restarts, on_env_error.
     """
@@ -77,7 +79,7 @@ def resume(
                 run.configure(config)
             given = {"max_hours": max_hours, "stop_at": stop_at}
             now = {name: value for name, value in given.items() if value is not None}
-            return carry_out(run, _changed(config, now), make, training, opening)
+            return carry_out(run, _changed(config, now), make, training, opening, output)
 
 
 def _with_workers(config: Config, make: Factory, settings: Mapping[str, Any]) -> Config:
@@ -103,6 +105,7 @@ def fork(
     checkpoint: str | int = "last",
     env: str | Callable[..., Any] | None = None,
     metrics: str | Callable[..., Any] | None = None,
+    output: Output = "auto",
     **settings: Any,
 ) -> Run:
     """Start a new run from a checkpoint of another, with other settings; it remembers its parent.
@@ -146,7 +149,7 @@ def fork(
             message = "\n".join([f"forked from {found.path}", *notes])
             changed = _changes(parent.config, config)
             opening = {"event": "fork", "parent": lineage, "changed": changed, "message": message}
-            return carry_out(run, config, make, training, opening)
+            return carry_out(run, config, make, training, opening, output)
 
 
 def _found(run: Run, checkpoint: str | int | None, allow_inexact: bool) -> Found:

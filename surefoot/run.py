@@ -34,6 +34,7 @@ from surefoot.policy.build import build_actor, build_actor_critic
 from surefoot.policy.device import to_tensors
 from surefoot.policy.export import to_onnx, to_pt2
 from surefoot.policy.files import actor_file
+from surefoot.recording import Player, record, reward_scale
 from surefoot.store import durable
 from surefoot.store.checkpoint import Boundary, Checkpoint, Checkpoints, describe
 
@@ -172,7 +173,20 @@ class Run:
 
     def load(self, which: str | int = "best") -> Agent:
         """Load a trained policy; its environment is not needed."""
-        return self._load(self.checkpoint(which))
+        found = self.checkpoint(which)
+        return self._agent(found.step, self.read(found))
+
+    def player(self, which: str | int = "best", deterministic: bool = True) -> Player:
+        """Load a trained policy with all that its opinions mean."""
+        found = self.checkpoint(which)
+        return self.player_of(found.step, self.read(found), deterministic)
+
+    def player_of(self, step: int, state: State, deterministic: bool = True) -> Player:
+        """Make the policy of a step out of what a checkpoint holds, or would hold."""
+        agent = self._agent(step, state)
+        actor = build_actor(agent.network, Greedy() if deterministic else Sample())
+        scale = reward_scale(state["learner"].get("rewards", {}))
+        return Player(agent.network, actor, agent.spec, self.config.ppo.gamma, scale, step)
 
     def read(self, found: Checkpoint) -> State:
         """Read a checkpoint's state; where it is damaged, say which others there are."""
@@ -183,8 +197,7 @@ class Run:
             hint = f"; choose another with --checkpoint: {steps}" if steps else ""
             raise CheckpointError(f"{error}{hint}") from None
 
-    def _load(self, found: Checkpoint) -> Agent:
-        state = self.read(found)
+    def _agent(self, step: int, state: State) -> Agent:
         try:
             spec, arrays = Spec.from_state(state["spec"]), state["learner"]["policy"]
             if spec.size > sum(array.size for array in arrays.values()):
@@ -193,7 +206,7 @@ class Run:
             policy.load_state_dict(to_tensors(arrays, torch.device("cpu")))
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise CheckpointError(
-                f"{found.path} does not fit {self.path / 'config.yaml'}: {error}"
+                f"step {step:,} does not fit {self.path / 'config.yaml'}: {error}"
             ) from None
         return Agent(policy, spec, self.config.seed)
 
@@ -211,12 +224,33 @@ class Run:
                 f"episodes={episodes}, seed={seed}: play at least one, from seed 0 up"
             )
         found = self.checkpoint(checkpoint)
-        agent = self._load(found)
+        agent = self._agent(found.step, self.read(found))
         make = self.factory({"render_mode": "human"} if render else {})
         actor = build_actor(agent.network, Greedy() if deterministic else Sample())
         seed = self.config.seed if seed is None else seed
         rows = 1 if render else ROWS
         return evaluate(actor, make, agent.spec, episodes, seed, found.step, rows)
+
+    def record(
+        self,
+        episodes: int = 1,
+        checkpoint: str | int = "best",
+        deterministic: bool = True,
+        seed: int | None = None,
+    ) -> list[Path]:
+        """Play episodes and write down every step of them; return where."""
+        if episodes < 1 or (seed is not None and seed < 0):
+            raise ConfigError(
+                f"episodes={episodes}, seed={seed}: play at least one, from seed 0 up"
+            )
+        player = self.player(checkpoint, deterministic)
+        seed = self.config.seed if seed is None else seed
+        paths = []
+        for one in record(player, self.factory({}), self.config.env, episodes, seed):
+            name = f"step_{player.step:012d}_seed_{seed}_episode_{one.about['episode']}"
+            paths.append(self.path / "trajectories" / f"{name}.safetensors")
+            one.save(paths[-1])
+        return paths
 
     def export(
         self, format: str = "pth", out: Path | None = None, checkpoint: str | int = "best"

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from surefoot.collect.build import build_collector, find_way
 from surefoot.collect.choose import Chosen, choose
 from surefoot.collect.viewer import Viewer, Watched
-from surefoot.config import Config, resolve
+from surefoot.config import Config, Iterations, Output, Steps, resolve
 from surefoot.core import signals
 from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import ConfigError
@@ -27,19 +27,24 @@ from surefoot.core.progress import Progress
 from surefoot.core.protocols import Learner, Sink
 from surefoot.core.rollout import Rollout
 from surefoot.core.spec import Spec
+from surefoot.core.wishes import Wishes
 from surefoot.ending import Ending, Interrupted, finished, interruptible, stopped
 from surefoot.envs.make import Factory, absolute, factory, name_of, reference
 from surefoot.envs.probe import Kind
 from surefoot.evaluate import Evaluation, evaluate
 from surefoot.learn.build import build_learner, settle_compile
+from surefoot.ondemand import OnDemand
 from surefoot.run import Run
 from surefoot.saving import build_saver
+from surefoot.sinks.build import build_boards, require_boards
 from surefoot.sinks.fanout import FanOut
 from surefoot.sinks.jsonl import JsonLines
 from surefoot.sinks.terminal import terminal
-from surefoot.store.checkpoint import require_saveable
+from surefoot.store.checkpoint import Boundary, require_saveable
 from surefoot.store.saver import Saver
 from surefoot.training import Training
+from surefoot.video.aside import Cameras
+from surefoot.video.shoot import PICTURES, natural_rate
 
 RESTORE_NOTES = {
     "fresh": "episodes are cut at every checkpoint so that the run resumes exactly",
@@ -58,6 +63,10 @@ class Parts:
     sink: Sink
     saver: Saver
     run: Run
+    cameras: Cameras
+    on_demand: OnDemand
+    alert: Callable[[str], None]
+    """Says what a signal leads to."""
     started: float = field(default_factory=time.monotonic)
 
 
@@ -67,6 +76,7 @@ def train(
     out: str | Path | None = None,
     metrics: str | Callable[..., Any] | None = None,
     render: bool = False,
+    output: Output = "auto",
     **settings: Any,
 ) -> Run:
     """Train an agent and return its run.
@@ -74,6 +84,7 @@ def train(
     `env` is a Gymnasium id, `module:factory`, or a function that returns an environment. `metrics`
     is a function of `info`, `env` or both that returns a dict of numbers, or `module:function`.
     `render` shows episodes of the first environment in a window, which changes nothing else.
+    `output` is what to print: `auto` (a dashboard on a terminal, else text), `quiet` or `json`.
     Settings are a whole `config`, used as it is, or keywords over the environment's preset.
     """
     if config is not None and settings:
@@ -105,8 +116,8 @@ def train(
                 notes.append(f"{RESTORE_NOTES[way.kind]}: {way.because}")
             start: dict[str, Any] = {"event": "start", "restore": way.kind, "because": way.because}
             start |= {"message": "\n".join(notes)} if notes else {}
-            settings = config.model_dump(mode="json")
-            return carry_out(run, config, make, training, {**start, "config": settings})
+            start["config"] = config.model_dump(mode="json")
+            return carry_out(run, config, make, training, start, output)
 
 
 def collector_notes(choice: Chosen) -> list[str]:
@@ -126,6 +137,9 @@ def collector_notes(choice: Chosen) -> list[str]:
 @contextmanager
 def prepared(config: Config, make: Factory, kind: Kind, render: bool = False) -> Iterator[Training]:
     """Build who plays and who learns, on the threads that were asked for."""
+    require_boards(config)
+    if config.video_every is not None:
+        natural_rate(make.with_arguments(PICTURES))  # says so if there are no pictures
     with _threads(config.threads):
         events = Bulletin()
         collector = build_collector(config, make, kind, events)
@@ -144,15 +158,37 @@ def prepared(config: Config, make: Factory, kind: Kind, render: bool = False) ->
 
 
 def carry_out(
-    run: Run, config: Config, make: Factory, training: Training, opening: Mapping[str, Any]
+    run: Run,
+    config: Config,
+    make: Factory,
+    training: Training,
+    opening: Mapping[str, Any],
+    output: Output,
 ) -> Run:
     """Train to the end in a run directory that is ours; write down how it began and ended."""
     log = JsonLines(run.path, training.metrics_bytes)
     title = f"surefoot · {config.env} · {config.algo} · seed {config.seed} · {run.path}"
-    sink = FanOut([log, terminal(title, config.recent_episodes)])
-    evaluator = _evaluator(config, make, training.collector.spec, training.learner)
+    wishes = Wishes()
+    view = terminal(output, title, config.recent_episodes, _crew(config), wishes)
+    identity = run.identity["id"]
+    boards = build_boards(config, identity, run.path, training.progress.steps, training.events)
+    sink = FanOut([log, view, *boards])
+    evaluate_now = _evaluator(config, make, training.collector.spec, training.learner)
     saver = build_saver(run, log.commit, sink.event)
-    parts = Parts(config, training, evaluator, log, sink, saver, run)
+    cameras = Cameras(make, config.env, config.seed, run.path / "videos", sink.event)
+    on_demand = OnDemand(wishes, evaluate_now, lambda at: film(run, cameras, at), saver, sink.event)
+    parts = Parts(
+        config=config,
+        training=training,
+        evaluate=_when_due(config, evaluate_now),
+        log=log,
+        sink=sink,
+        saver=saver,
+        run=run,
+        cameras=cameras,
+        on_demand=on_demand,
+        alert=view.alert,
+    )
     try:
         sink.event(opening)
         training.events.listen(sink.event)
@@ -160,6 +196,7 @@ def carry_out(
             message = f"metrics.jsonl lacks {log.missing:,} bytes that were there: a gap in curves"
             sink.event({"event": "metrics-missing", "message": message})
         ending = fit(parts)
+        cameras.close()
         step = training.progress.steps
         sink.event({"event": ending.event, "reason": ending.reason, "step": step})
     except Interrupted as stopped:
@@ -180,7 +217,11 @@ def fit(parts: Parts) -> Ending:
     """Collect, update, report, save: until the budget is spent or something says stop."""
     training, saver = parts.training, parts.saver
     save_every, laps = parts.config.checkpoint_iterations(), Laps()
-    with signals.held() as held, interruptible(held, parts.run, saver, parts.sink) as kept:
+    filmed = _due(parts.config, parts.config.video_every)
+    with (
+        signals.held(parts.alert) as held,
+        interruptible(held, parts.run, saver, parts.sink) as kept,
+    ):
         ending = finished(parts.config, training)  # it may have ended before it could say so
         if ending:
             saver.finish(training.boundary(parts.log.offset))
@@ -203,6 +244,7 @@ def fit(parts: Parts) -> Ending:
             training.note(progress, rollout, score)
             laps.lap("reporting")
             parts.sink.write(progress.steps, report(training, rollout, update, laps.take()))
+            parts.sink.spread(progress.steps, training.learner.spread)
             laps.lap("reporting")
             ending = finished(parts.config, training) or stopped(parts.config, parts.started)
             if due or (ending and ending.finished):
@@ -210,6 +252,13 @@ def fit(parts: Parts) -> Ending:
                     training.collector.anchor()
             kept.boundary = training.boundary(parts.log.offset, score)
             saver.offer(kept.boundary, before, progress)
+            laps.lap("saving")
+            if filmed(progress):
+                film(parts.run, parts.cameras, kept.boundary)
+            parts.cameras.look()
+            if not ending and parts.on_demand.wishes.pending:
+                ending = parts.on_demand.grant(kept.boundary, held)
+                laps.lap("on_demand")
             if ending:
                 (saver.finish if ending.finished else saver.stop)(kept.boundary)
             elif due:
@@ -261,18 +310,36 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def _crew(config: Config) -> str:
+    """Say who steps the environments."""
+    by = f"{config.n_proc} worker processes" if config.n_proc else "this process"
+    return f"{config.envs} stepped by {by.replace('1 worker processes', '1 worker process')}"
+
+
 def _evaluator(
     config: Config, make: Factory, spec: Spec, learner: Learner
+) -> Callable[[int], Evaluation]:
+    """Make what evaluates the policy of a step; it neither disturbs nor remembers anything."""
+    episodes = config.evaluate_episodes
+    return lambda step: evaluate(learner.player(), make, spec, episodes, config.seed, step)
+
+
+def _when_due(
+    config: Config, evaluate_now: Callable[[int], Evaluation]
 ) -> Callable[[Progress], Evaluation | None]:
-    """Make what evaluates when it is due; it neither disturbs the run nor remembers anything."""
-    if config.evaluate_every is None:
-        return lambda progress: None
-    every = config.evaluate_every.iterations(config.iteration_steps())
+    """Make what evaluates when it is time."""
+    due = _due(config, config.evaluate_every)
+    return lambda progress: evaluate_now(progress.steps) if due(progress) else None
 
-    def evaluate_if_due(progress: Progress) -> Evaluation | None:
-        if progress.iterations % every:
-            return None
-        episodes, step = config.evaluate_episodes, progress.steps
-        return evaluate(learner.player(), make, spec, episodes, config.seed, step)
 
-    return evaluate_if_due
+def _due(config: Config, interval: Steps | Iterations | None) -> Callable[[Progress], bool]:
+    """Make what says whether it is time."""
+    if interval is None:
+        return lambda progress: False
+    every = interval.iterations(config.iteration_steps())
+    return lambda progress: progress.iterations % every == 0
+
+
+def film(run: Run, cameras: Cameras, boundary: Boundary) -> None:
+    """Begin a film of the policy as it is at a boundary."""
+    cameras.shoot(run.player_of(boundary.step, boundary.state))

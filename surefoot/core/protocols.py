@@ -11,7 +11,7 @@ be kept: nothing changes it afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -104,6 +104,17 @@ class VectorEnv(Protocol):
     def close(self) -> None: ...
 
 
+class Visible(VectorEnv, Protocol):
+    """Rows that can be looked at."""
+
+    @property
+    def first(self) -> Any:
+        """The environment of the first row."""
+
+    def render(self) -> Any:
+        """Return what the first row looks like: [height, width, 3], if it has pictures."""
+
+
 class Replayable(VectorEnv, Protocol):
     """Rows whose episodes are a function of their seed and actions."""
 
@@ -169,6 +180,9 @@ class Learner(Protocol):
     def update(self, rollout: Rollout, progress: Progress) -> Metrics:
         """Learn from a rollout; `progress` is the run's before it. Return what happened."""
 
+    def spread(self) -> Mapping[str, Array]:
+        """Return what of the last update is worth looking at number by number, by name."""
+
     def state(self) -> State: ...
 
     def restore(self, state: State) -> None: ...
@@ -178,6 +192,9 @@ class Sink(Protocol):
     """Somewhere to show what happens."""
 
     def write(self, step: int, metrics: Metrics) -> None: ...
+
+    def spread(self, step: int, arrays: Callable[[], Mapping[str, Array]]) -> None:
+        """Show how numbers are spread, by name; whoever does not need them does not ask."""
 
     def event(self, entry: Mapping[str, Any]) -> None: ...
 

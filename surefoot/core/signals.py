@@ -20,8 +20,9 @@ class Abandon(KeyboardInterrupt):
 class Held:
     """The signals that came. The first gives up abandonable work; a second stops at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None]) -> None:
         self.caught: list[int] = []
+        self._say = say
         self._abandonable = False
 
     @contextmanager
@@ -41,17 +42,22 @@ class Held:
             raise KeyboardInterrupt
         if len(self.caught) > 2:
             return  # it is stopping
-        # A plain system call: printing may be what the signal interrupted.
-        with suppress(OSError):
-            os.write(2, b"\nsurefoot: saving and stopping; once more stops at once\n")
+        self._say("saving and stopping; once more stops at once")
         if self._abandonable:
             raise Abandon
 
 
+def say_at_once(text: str) -> None:
+    """Write to standard error by a plain system call: printing may be what a signal interrupts."""
+    with suppress(OSError):
+        os.write(2, f"\nsurefoot: {text}\n".encode())
+
+
 @contextmanager
-def held() -> Iterator[Held]:
-    """Take the signals that end a process in hand while this lasts; what is inside ends itself."""
-    signals = Held()
+def held(say: Callable[[str], None] = say_at_once) -> Iterator[Held]:
+    """Take the signals that end a process in hand while this lasts; what is inside ends itself.
+    `say` is called by a handler, and must not mind what it interrupts."""
+    signals = Held(say)
     with _handled(signals.handle, *ENDING):
         yield signals
 

@@ -150,6 +150,15 @@ class GymnasiumVector:
             self._leave_word(row)
             snapshot.put(env, state[str(self._first_row + row)])
 
+    @property
+    def first(self) -> Env:
+        """The environment of the first row."""
+        return self._envs[0]
+
+    def render(self) -> Any:
+        """Return what the first row looks like."""
+        return self.first.render()
+
     def close(self) -> None:
         for env in self._envs:
             env.close()

@@ -45,6 +45,9 @@ class Factory:
         """Return what makes so many rows, if that can be said."""
         return replace(self, arguments={**self.arguments, "rows": rows}) if self.divisible else self
 
+    def with_arguments(self, more: Mapping[str, Any]) -> Factory:
+        return replace(self, arguments={**self.arguments, **more})
+
     def __call__(self) -> Any:
         """Build one Gymnasium environment or vector environment."""
         given = ", ".join(f"{key}={value!r}" for key, value in self.arguments.items())

@@ -222,6 +222,16 @@ class NativeVector:
         self._some_ended = bool(self._ended.any())
         self._episode = np.array(state["episode"])
 
+    @property
+    def first(self) -> Any:
+        """What stands for the environment of the first row."""
+        return self._env
+
+    def render(self) -> Any:
+        """Return what the first row looks like."""
+        pictures: Any = self._env.render()
+        return pictures[0] if isinstance(pictures, tuple | list) else pictures
+
     def close(self) -> None:
         self._env.close()
 

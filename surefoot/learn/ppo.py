@@ -16,7 +16,7 @@ from surefoot.core.progress import Progress
 from surefoot.core.protocols import Actor
 from surefoot.core.rollout import CHUNK, Rollout
 from surefoot.core.state import State
-from surefoot.core.tree import Tree
+from surefoot.core.tree import Array, Tree
 from surefoot.learn.experience import Experience, Samples, minibatches
 from surefoot.learn.optimizer import Optimizer
 from surefoot.learn.rates import follow
@@ -35,6 +35,8 @@ ADVANTAGES = {
     "off": (losses.unchanged, losses.unchanged),
 }
 """What to do to the advantages of all experience, and of each minibatch."""
+MOST_ACTIONS = 8
+"""Numbers of an action that are looked at one by one."""
 
 
 class PPO:
@@ -58,6 +60,8 @@ class PPO:
         self._experience = experience
         self._seed = seed
         self._device = next(policy.parameters()).device
+        self._seen: Samples | None = None
+        """What was learned from last."""
         self._normalize_all, _ = ADVANTAGES[config.advantages]
         self._scheduled = {
             "clip_range": follow(config.clip_range),
@@ -102,8 +106,22 @@ class PPO:
             **({"time/compile": compiling} if compiling else {}),
         }
         self._require_finite(rows, metrics, dealt, before, progress)
+        self._seen = samples
         self._absorb(rollout)
         return metrics
+
+    def spread(self) -> Mapping[str, Array]:
+        samples = self._seen
+        if samples is None:
+            return {}
+        action = to_array(samples.action).reshape(samples.size, -1)
+        each = action.shape[1] <= MOST_ACTIONS
+        actions = {f"rollout/action/{i}": action[:, i] for i in range(action.shape[1])}
+        return {
+            "ppo/values": to_array(samples.value),
+            "ppo/advantages": to_array(samples.advantage),
+            **(actions if each else {"rollout/actions": action}),
+        }
 
     def state(self) -> State:
         return {

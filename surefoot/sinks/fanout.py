@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from surefoot.core.metrics import Metrics
 from surefoot.core.protocols import Sink
+from surefoot.core.tree import Array
 
 
 class FanOut:
@@ -17,6 +18,10 @@ class FanOut:
     def write(self, step: int, metrics: Metrics) -> None:
         for sink in self._sinks:
             sink.write(step, metrics)
+
+    def spread(self, step: int, arrays: Callable[[], Mapping[str, Array]]) -> None:
+        for sink in self._sinks:
+            sink.spread(step, arrays)
 
     def event(self, entry: Mapping[str, Any]) -> None:
         for sink in self._sinks:

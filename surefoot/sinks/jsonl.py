@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from surefoot.core.metrics import Metrics
+from surefoot.core.tree import Array
 
 
 class JsonLines:
@@ -35,6 +36,9 @@ class JsonLines:
     def write(self, step: int, metrics: Metrics) -> None:
         self._metrics.add({"step": step, **metrics})
         self._metrics.flush()
+
+    def spread(self, step: int, arrays: Callable[[], Mapping[str, Array]]) -> None:
+        pass
 
     def event(self, entry: Mapping[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")

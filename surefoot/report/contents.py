@@ -1,0 +1,246 @@
+"""What a report says about one run, as JSON: headline, curves, marks, settings, episodes."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from surefoot.core.errors import SurefootError
+from surefoot.core.tree import Array
+from surefoot.recording import Trajectory
+from surefoot.report.history import History, read
+from surefoot.run import Run
+
+POINTS = 1_500
+"""Of a curve at most."""
+TRAJECTORIES, STEPS = 3, 2_000
+"""Episodes that are drawn, the newest, and steps of each."""
+FILM_BYTES = 3_000_000
+"""A film larger than this is not put into the page."""
+MARKS = {
+    "resume": "resumed",
+    "fault": "fault",
+    "signal": "stopped by a signal",
+    "worker-lost": "worker lost",
+    "save-error": "not saved",
+    "metrics-missing": "metrics missing",
+}
+"""Events that a curve shows, and what they are called."""
+
+
+def contents(run: Run) -> dict[str, Any]:
+    """Gather everything; what is damaged is left out."""
+    history = read(run)
+    axes, metrics = history.thinned(POINTS)
+    parts = {f"time/{name}" for name in history.parts}
+    return {
+        "name": run.path.name,
+        "headline": headline(run, history),
+        "axes": {name: numbers(values, 10) for name, values in axes.items()},
+        "metrics": {name: numbers(values, 5) for name, values in metrics.items()},
+        "parts": sorted(parts),
+        "each": max(1, round(len(history.step) / len(axes["step"]))),
+        "marks": marks(run, history),
+        "best": best(run, history),
+        "config": flat(run.config.model_dump(mode="json")),
+        "episodes": recent_episodes(run),
+        "trajectories": trajectories(run),
+        "film": film(run),
+    }
+
+
+def headline(run: Run, history: History) -> dict[str, str]:
+    """Say in a few words what was trained, how well, and on what."""
+    last = history.metrics
+    score = _last(last.get("evaluate/return_mean"))
+    recent = _last(last.get("recent/return_mean"))
+    found = {
+        "environment": run.config.env,
+        "algorithm": f"{run.config.algo}, seed {run.config.seed}",
+        "state": run.condition,
+        "steps": f"{int(history.step[-1]):,}",
+        "time": readable(float(history.seconds[-1])),
+    }
+    if recent is not None:
+        found["recent return"] = f"{recent:.2f}"
+    if score is not None:
+        found["last evaluation"] = f"{score:.2f}"
+    if there := run.checkpoints:
+        chosen = run.checkpoint("best")
+        if chosen.score is not None:
+            found["best"] = f"{chosen.score:.2f} at step {chosen.step:,}"
+        machine = there[-1].manifest.machine
+        found["machine"] = ", ".join(f"{name} {value}" for name, value in machine.items() if value)
+    return found
+
+
+def best(run: Run, history: History) -> dict[str, float] | None:
+    """Say where the best checkpoint is on the curves."""
+    scored = [c for c in run.checkpoints if c.score is not None]
+    if not scored:
+        return None
+    chosen = run.checkpoint("best")
+    return {"score": float(chosen.score or 0.0), **_place(history, chosen.step)}
+
+
+def marks(run: Run, history: History) -> list[dict[str, Any]]:
+    """Find where something happened to the run. An event without a step is put between those that
+    have one, by its time."""
+    journal = run.journal()
+    known = [(_when(entry), int(entry["step"])) for entry in journal if "step" in entry]
+    found = []
+    for entry in journal:
+        kind = str(entry.get("event"))
+        if kind not in MARKS:
+            continue
+        if "step" in entry:
+            step = float(entry["step"])
+        else:
+            times, steps = zip(*known, strict=True) if known else ((0.0,), (0,))
+            step = float(np.interp(_when(entry), times, steps))
+        said = str(entry.get("message") or entry.get("reason") or entry.get("error") or "")
+        text = f"{MARKS[kind]}: {said.splitlines()[0]}" if said else MARKS[kind]
+        found.append({"kind": kind, "text": text[:200], **_place(history, step)})
+    return found
+
+
+def _place(history: History, step: float) -> dict[str, float]:
+    """Find a step on all axes."""
+    return {
+        name: float(np.interp(step, history.step, values))
+        for name, values in history.axes().items()
+    }
+
+
+def _when(entry: Mapping[str, Any]) -> float:
+    try:
+        return datetime.fromisoformat(str(entry.get("time"))).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def recent_episodes(run: Run) -> dict[str, list[float]]:
+    """Return the returns and lengths of the last episodes that were saved."""
+    try:
+        recent = run.read(run.checkpoint("last"))["recent"]
+        return {"return": numbers(recent["total"], 6), "length": numbers(recent["length"], 6)}
+    except (SurefootError, KeyError, TypeError):
+        return {"return": [], "length": []}
+
+
+def trajectories(run: Run) -> list[dict[str, Any]]:
+    """Read the newest recorded episodes."""
+    directory = run.path / "trajectories"
+    files = sorted(directory.glob("*.safetensors"), key=lambda file: file.stat().st_mtime)
+    found = []
+    for file in reversed(files[-TRAJECTORIES:]):
+        try:
+            found.append(_drawn(Trajectory.load(file)))
+        except SurefootError:
+            continue
+    return found
+
+
+def _drawn(trajectory: Trajectory) -> dict[str, Any]:
+    about, steps = trajectory.about, min(trajectory.length, STEPS)
+    channels: dict[str, Any] = {}
+    if isinstance(trajectory.obs, np.ndarray):
+        columns = trajectory.obs.reshape(len(trajectory.obs), -1)[:steps].T
+        named = zip(about["observation_names"], columns, strict=True)
+        channels = {name: numbers(column, 4) for name, column in named}
+    action = np.asarray(trajectory.action)[:steps].reshape(steps, -1)
+    names = about["action_names"]
+    chosen, single = trajectory.chances.size > 0, action.shape[1] == 1
+    if chosen:
+        names = ["option"] if single else [f"choice {n}" for n in range(action.shape[1])]
+    actions = {name: numbers(column, 4) for name, column in zip(names, action.T, strict=True)}
+    return {
+        "title": f"step {about['step']:,}, seed {about['seed']}, episode {about['episode']}",
+        "return": trajectory.total,
+        "length": trajectory.length,
+        "groups": grouped(list(channels)),
+        "channels": channels,
+        "actions": actions,
+        "options": about["action_names"] if chosen and single else [],
+        "reward": numbers(trajectory.reward[:steps], 4),
+        "value": numbers(trajectory.value[:steps], 4),
+        "returned": numbers(trajectory.returns()[:steps], 4),
+        "info": {name: numbers(values[:steps], 4) for name, values in trajectory.info.items()},
+    }
+
+
+def grouped(names: Sequence[str], most: int = 8) -> dict[str, list[str]]:
+    """Put channels that mean similar things together, a few in each group."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        title = _group(name)
+        found.setdefault(title, []).append(name)
+    split: dict[str, list[str]] = {}
+    for title, members in found.items():
+        for start in range(0, len(members), most):
+            part = f" {start // most + 1}" if len(members) > most else ""
+            split[f"{title}{part}"] = members[start : start + most]
+    return split
+
+
+def _group(name: str) -> str:
+    if "contact" in name:
+        return "Contacts"
+    if "lidar" in name:
+        return "Lidar"
+    if "velocity" in name:
+        return "Velocities"
+    if "speed" in name:
+        return "Joint speeds"
+    if "angle" in name:
+        return "Angles"
+    return "Observations"
+
+
+def film(run: Run) -> dict[str, str] | None:
+    """Put the newest film that is small enough into words."""
+    files = sorted((run.path / "videos").glob("*.mp4"), key=lambda file: file.stat().st_mtime)
+    for file in reversed(files):
+        if file.stat().st_size <= FILM_BYTES:
+            return {"name": file.name, "data": base64.b64encode(file.read_bytes()).decode()}
+    return None
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Write nested settings as `ppo.epochs`, in words."""
+    found: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = "none" if value is None else str(value)
+    return found
+
+
+def numbers(values: Array, digits: int) -> list[Any]:
+    """Write numbers as short as they may be; what is absent is null."""
+    return [
+        None if not np.isfinite(value) else _short(float(value), digits)
+        for value in np.asarray(values, float)
+    ]
+
+
+def _short(value: float, digits: int) -> float | int:
+    short = float(f"{value:.{digits}g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+def readable(seconds: float) -> str:
+    """Write a time span in words: 34 s, 5 min, 2.5 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _last(values: Array | None) -> float | None:
+    present = values[~np.isnan(values)] if values is not None else np.empty(0)
+    return float(present[-1]) if len(present) else None

@@ -1,0 +1,400 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const COLORS = ["#3b82f6", "#f97316", "#10b981", "#e11d48", "#8b5cf6", "#eab308", "#06b6d4", "#84cc16", "#ec4899", "#64748b"];
+const AXES = { step: "step", time: "minutes of training", episode: "episode" };
+const T95 = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09];
+const PANELS = [
+  ["Learning", [
+    ["Return of recent episodes", ["recent/return_mean"], "wide"],
+    ["Length of recent episodes", ["recent/length_mean"]],
+    ["Success", ["recent/success_rate"]],
+    ["Return in each rollout", ["rollout/episode_return_mean"]],
+    ["Reward per step", ["rollout/reward_mean"]],
+  ]],
+  ["Losses", [
+    ["Policy loss", ["ppo/policy_loss"]],
+    ["Value loss", ["ppo/value_loss"]],
+    ["Entropy", ["ppo/entropy"]],
+    ["KL divergence", ["ppo/approx_kl", "ppo/approx_kl_k1"]],
+    ["Share of clipped samples", ["ppo/clip_fraction"]],
+    ["Explained variance", ["ppo/explained_variance"]],
+    ["Values and targets", ["ppo/value_mean", "ppo/target_mean"]],
+    ["Deviation of advantages", ["ppo/advantage_std"]],
+  ]],
+  ["Schedules", [
+    ["Learning rate", ["ppo/learning_rate", "ppo/value_learning_rate"]],
+    ["Clip range", ["ppo/clip_range", "ppo/value_clip_range"]],
+    ["Entropy coefficient", ["ppo/entropy_coefficient"]],
+  ]],
+  ["Optimizer", [
+    ["Gradient norms", ["grad/policy_norm", "grad/value_norm"]],
+    ["Parameter updates, norms", ["update/policy_norm", "update/value_norm"]],
+    ["Adam, first moment", ["optim/policy_first_moment", "optim/value_first_moment"]],
+    ["Adam, second moment", ["optim/policy_second_moment", "optim/value_second_moment"]],
+  ]],
+];
+const ELSEWHERE = ["evaluate/return_mean", "evaluate/return_std", "recent/success_reported", "update/epochs", "update/optimizer_steps"];
+const state = {
+  axis: "step",
+  smoothing: 0,
+  dark: window.matchMedia("(prefers-color-scheme: dark)").matches,
+};
+const drawn = [];
+const runs = data.runs;
+const several = runs.length > 1;
+const groups = grouped();
+
+function grouped() {
+  const found = new Map();
+  runs.forEach((run, index) => {
+    const { seed, ...rest } = run.config;
+    const key = JSON.stringify(rest);
+    if (!found.has(key)) found.set(key, []);
+    found.get(key).push(index);
+  });
+  return [...found.values()];
+}
+
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+function axisOf(run) {
+  const values = run.axes[state.axis];
+  return state.axis === "time" ? values.map((seconds) => seconds / 60) : values;
+}
+
+function place(mark) {
+  return state.axis === "time" ? mark.time / 60 : mark[state.axis];
+}
+
+function smoothed(values) {
+  if (!state.smoothing) return values;
+  let mean = 0, weight = 0;
+  return values.map((value) => {
+    if (value === null) return null;
+    mean = state.smoothing * mean + (1 - state.smoothing) * value;
+    weight = state.smoothing * weight + (1 - state.smoothing);
+    return mean / weight;
+  });
+}
+
+function present(xs, ys) {
+  const keep = ys.map((y, i) => i).filter((i) => ys[i] !== null);
+  return [keep.map((i) => xs[i]), keep.map((i) => ys[i])];
+}
+
+function at(xs, ys, x) {
+  if (!xs.length || x < xs[0] || x > xs[xs.length - 1]) return null;
+  let low = 0, high = xs.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (xs[middle] <= x) low = middle; else high = middle;
+  }
+  const span = xs[high] - xs[low];
+  return span ? ys[low] + (ys[high] - ys[low]) * (x - xs[low]) / span : ys[high];
+}
+
+function band(members, metric) {
+  const curves = members
+    .filter((index) => runs[index].metrics[metric])
+    .map((index) => present(axisOf(runs[index]), smoothed(runs[index].metrics[metric])));
+  const start = Math.max(...curves.map(([xs]) => xs[0]));
+  const end = Math.min(...curves.map(([xs]) => xs[xs.length - 1]));
+  const grid = Array.from({ length: 300 }, (_, i) => start + (end - start) * i / 299);
+  const result = { x: [], mean: [], low: [], high: [] };
+  for (const x of grid) {
+    const ys = curves.map(([xs, values]) => at(xs, values, x)).filter((y) => y !== null);
+    if (ys.length < 2) continue;
+    const mean = ys.reduce((a, b) => a + b, 0) / ys.length;
+    const variance = ys.reduce((a, b) => a + (b - mean) ** 2, 0) / (ys.length - 1);
+    const reach = (T95[ys.length - 2] || 1.96) * Math.sqrt(variance / ys.length);
+    result.x.push(x); result.mean.push(mean); result.low.push(mean - reach); result.high.push(mean + reach);
+  }
+  return result;
+}
+
+function short(metric) {
+  return metric.split("/").slice(1).join("/");
+}
+
+function curves(metrics) {
+  const traces = [];
+  metrics.forEach((metric, m) => {
+    groups.forEach((members) => {
+      const there = members.filter((index) => runs[index].metrics[metric]);
+      if (there.length > 1) traces.push(...bandTraces(there, metric, metrics.length > 1));
+      there.forEach((index) => traces.push(...runTraces(index, metric, m, metrics.length > 1, there.length > 1)));
+    });
+  });
+  return traces;
+}
+
+function bandTraces(members, metric, named) {
+  const color = COLORS[members[0] % COLORS.length];
+  const { x, mean, low, high } = band(members, metric);
+  const name = `mean of ${members.length} seeds${named ? ", " + short(metric) : ""}`;
+  const edge = { mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: name };
+  return [
+    { x, y: low, ...edge },
+    { x, y: high, ...edge, fill: "tonexty", fillcolor: color + "33" },
+    { x, y: mean, mode: "lines", name, legendgroup: name, line: { color, width: 2.5 } },
+  ];
+}
+
+function runTraces(index, metric, m, named, banded) {
+  const run = runs[index];
+  const color = COLORS[(several ? index : m) % COLORS.length];
+  const dash = several && m ? "dot" : "solid";
+  const label = several ? run.name + (named ? ", " + short(metric) : "") : short(metric);
+  const [x, raw] = present(axisOf(run), run.metrics[metric]);
+  const thin = { x, mode: "lines", line: { color, width: 1, dash } };
+  if (banded) return [{ ...thin, y: smoothed(raw), name: label, opacity: 0.35 }];
+  if (!state.smoothing) return [{ ...thin, y: raw, name: label, line: { color, width: 1.8, dash } }];
+  return [
+    { ...thin, y: raw, opacity: 0.3, hoverinfo: "skip", showlegend: false },
+    { ...thin, y: smoothed(raw), name: label, line: { color, width: 2, dash } },
+  ];
+}
+
+function learningCurve(metrics) {
+  const traces = curves(metrics);
+  runs.forEach((run, index) => {
+    const color = COLORS[(several ? index : 1) % COLORS.length];
+    const of = several ? `, ${run.name}` : "";
+    if (run.metrics["evaluate/return_mean"]) {
+      const [x, y] = present(axisOf(run), run.metrics["evaluate/return_mean"]);
+      traces.push({ x, y, mode: "markers+lines", name: `evaluation${of}`, marker: { color, size: 7 }, line: { color, width: 1, dash: "dot" } });
+    }
+    if (run.best) {
+      traces.push({ x: [place(run.best)], y: [run.best.score], mode: "markers", name: `best${of}`, marker: { color: "#eab308", size: 14, symbol: "star", line: { color: "#854d0e", width: 1 } } });
+    }
+  });
+  return traces;
+}
+
+function markTraces() {
+  const kinds = new Map();
+  runs.forEach((run) => run.marks.forEach((mark) => {
+    if (!kinds.has(mark.kind)) kinds.set(mark.kind, []);
+    kinds.get(mark.kind).push([place(mark), several ? `${run.name}: ${mark.text}` : mark.text]);
+  }));
+  return [...kinds.entries()].map(([kind, marks], k) => ({
+    x: marks.map(([x]) => x), y: marks.map(() => 1), yaxis: "y2", text: marks.map(([, text]) => text),
+    mode: "markers", name: kind, hovertemplate: "%{text}<extra></extra>",
+    marker: { symbol: "line-ns", size: 22, line: { width: 2, color: COLORS[(k + 3) % COLORS.length] } },
+  }));
+}
+
+function split(run) {
+  const parts = run.parts.filter((name) => run.metrics[name]);
+  const totals = axisOf(run).map((_, i) => parts.reduce((sum, name) => sum + (run.metrics[name][i] || 0), 0) || 1);
+  return parts.map((name, k) => ({
+    x: axisOf(run), y: run.metrics[name].map((value, i) => 100 * (value || 0) / totals[i]),
+    name: short(name), stackgroup: "time", mode: "lines", line: { width: 0, color: COLORS[k % COLORS.length] },
+    hovertemplate: "%{y:.1f} %",
+  }));
+}
+
+function layout(options = {}) {
+  const style = getComputedStyle(document.documentElement);
+  const [front, line] = ["--front", "--line"].map((name) => style.getPropertyValue(name).trim());
+  const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true };
+  return {
+    margin: { l: 48, r: 12, t: 8, b: 36 },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { color: front, size: 11 },
+    hovermode: "x unified",
+    hoverlabel: { bgcolor: style.getPropertyValue("--card").trim(), bordercolor: line, font: { color: front }, namelength: 40 },
+    showlegend: options.legend ?? true,
+    legend: { orientation: "h", y: -0.18, x: 0, font: { size: 10 } },
+    xaxis: { ...axis, title: { text: options.x ?? AXES[state.axis], standoff: 4 } },
+    yaxis: { ...axis, title: options.y ? { text: options.y } : undefined },
+    yaxis2: { overlaying: "y", range: [0, 1.06], visible: false, fixedrange: true },
+    shapes: options.shapes ?? [],
+    barmode: "overlay",
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: line, activecolor: front },
+  };
+}
+
+function card(title, traces, options = {}) {
+  const plot = element("div", { class: "plot" });
+  const box = element("section", { class: options.wide ? "card wide" : "card" }, heading("h3", title));
+  if (options.note) box.append(note(options.note));
+  box.append(plot);
+  let shown = false;
+  const draw = () => {
+    const made = traces();
+    const legend = options.legend ?? made.filter((trace) => trace.showlegend !== false).length > 1;
+    Plotly.react(plot, made, layout({ ...options, legend, shapes: options.shapes ? options.shapes() : [] }), { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] });
+  };
+  new IntersectionObserver(([seen], observer) => {
+    if (!seen.isIntersecting) return;
+    shown = true; draw(); observer.disconnect();
+  }, { rootMargin: "300px" }).observe(plot);
+  drawn.push(() => shown && draw());
+  return box;
+}
+
+function heading(level, text) {
+  const made = element(level);
+  made.textContent = text;
+  return made;
+}
+
+function note(text) {
+  const made = element("p");
+  made.textContent = text;
+  return made;
+}
+
+function section(title, cards) {
+  if (!cards.length) return [];
+  return [heading("h2", title), element("div", { class: "cards" }, ...cards)];
+}
+
+function some(metrics) {
+  return metrics.filter((metric) => runs.some((run) => run.metrics[metric] && run.metrics[metric].some((value) => value !== null)));
+}
+
+function header() {
+  const top = element("header", {}, heading("h1", several ? `${runs.length} runs` : runs[0].name));
+  runs.forEach((run, index) => {
+    const facts = element("div", { class: "facts" });
+    for (const [name, value] of Object.entries(run.headline)) {
+      const label = element("span"); label.textContent = name;
+      const fact = element("div", {}, label); fact.append(value);
+      facts.append(fact);
+    }
+    if (!several) { top.append(facts); return; }
+    const box = element("div", { class: "run", style: `--color: ${COLORS[index % COLORS.length]}` }, heading("strong", run.name), facts);
+    top.append(box);
+  });
+  return top;
+}
+
+function controls() {
+  const axis = element("select", { id: "axis" });
+  for (const [value, text] of Object.entries(AXES)) axis.append(new Option(text, value));
+  axis.onchange = () => { state.axis = axis.value; redraw(); };
+  const slider = element("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: 0, id: "smoothing" });
+  const shown = element("output"); shown.textContent = "0.00";
+  slider.oninput = () => { state.smoothing = Number(slider.value); shown.textContent = state.smoothing.toFixed(2); redraw(); };
+  const theme = element("button", { type: "button", id: "theme" });
+  const dress = () => {
+    document.documentElement.dataset.theme = state.dark ? "dark" : "light";
+    theme.textContent = state.dark ? "light" : "dark";
+  };
+  theme.onclick = () => { state.dark = !state.dark; dress(); redraw(); };
+  dress();
+  return element("div", { class: "controls" }, element("label", {}, "over", axis), element("label", {}, "smoothing", slider, shown), theme);
+}
+
+let waiting = 0;
+function redraw() {
+  cancelAnimationFrame(waiting);
+  waiting = requestAnimationFrame(() => drawn.forEach((draw) => draw()));
+}
+
+function panels() {
+  const known = new Set(ELSEWHERE);
+  const each = Math.max(...runs.map((run) => run.each));
+  const note = each > 1 ? `each point is the mean of ${each} iterations` : "";
+  const made = PANELS.flatMap(([title, cards]) => section(title, cards.flatMap(([name, metrics, wide]) => {
+    metrics.forEach((metric) => known.add(metric));
+    const there = some(metrics);
+    if (!there.length) return [];
+    const traces = wide ? () => [...learningCurve(there), ...markTraces()] : () => curves(there);
+    return [card(name, traces, { wide, note: wide ? note : "" })];
+  })));
+  const names = [...new Set(runs.flatMap((run) => Object.keys(run.metrics)))].filter((name) => !known.has(name));
+  const of = (prefix) => some(names.filter((name) => name.startsWith(prefix)).sort());
+  const lone = (prefix) => of(prefix).map((name) => card(short(name), () => curves([name])));
+  made.push(...section("What the environment reports", lone("env/")));
+  made.push(...section("Evaluations", lone("evaluate/")));
+  made.push(...section("Episodes", episodes()));
+  made.push(...section("Time", times()));
+  const rest = some(names.filter((name) => !/^(env|evaluate|time|progress)\//.test(name)).sort());
+  made.push(...section("Everything else", rest.map((name) => card(name, () => curves([name])))));
+  return made;
+}
+
+function episodes() {
+  return [["return", "Returns of the last episodes"], ["length", "Lengths of the last episodes"]].flatMap(([key, title]) => {
+    if (!runs.some((run) => run.episodes[key].length)) return [];
+    const traces = () => runs.map((run, index) => ({
+      x: run.episodes[key], type: "histogram", name: run.name, opacity: several ? 0.6 : 0.9, nbinsx: 30,
+      marker: { color: COLORS[index % COLORS.length] },
+    }));
+    return [card(title, traces, { x: key, y: "episodes" })];
+  });
+}
+
+function times() {
+  const made = runs.filter((run) => run.parts.length).slice(0, 4).map((run) =>
+    card(several ? `Where the time went: ${run.name}` : "Where the time went", () => split(run), { y: "% of an iteration", legend: true, wide: !several }));
+  if (some(["time/steps_per_second"]).length) made.push(card("Steps per second", () => curves(["time/steps_per_second"])));
+  return made;
+}
+
+function trajectories() {
+  return runs.flatMap((run) => run.trajectories.flatMap((one) => {
+    const steps = one.reward.map((_, t) => t);
+    const line = (values, name, k) => ({ x: steps, y: values, name, mode: "lines", line: { width: 1.5, color: COLORS[k % COLORS.length] } });
+    const contacts = Object.keys(one.channels).filter((name) => name.includes("contact"));
+    const shading = () => contacts.flatMap((name, k) => phases(one.channels[name]).map(([x0, x1]) => ({
+      type: "rect", xref: "x", yref: "paper", x0, x1, y0: contacts.length > 1 ? k / contacts.length : 0,
+      y1: (k + 1) / contacts.length, line: { width: 0 }, fillcolor: COLORS[(k + 2) % COLORS.length], opacity: 0.13, layer: "below",
+    })));
+    const shaded = contacts.length ? `shaded: ${contacts.map((name, k) => `${name} (${contacts.length > 1 ? ["below", "above"][k] || k + 1 : "all"})`).join(", ")}` : "";
+    const cards = [
+      card("Value, and what was really returned", () => [line(one.value, "value", 0), line(one.returned, "discounted return", 1)], { x: "step of the episode" }),
+      card("Reward", () => [line(one.reward, "reward", 2)], { x: "step of the episode" }),
+      card("Actions", () => Object.entries(one.actions).map(([name, values], k) => ({ ...line(values, name, k), ...(one.options.length ? { mode: "markers", marker: { size: 3 }, text: values.map((v) => one.options[v]), hovertemplate: "%{text}" } : {}) })), { x: "step of the episode" }),
+      ...Object.entries(one.groups).map(([title, names]) => card(title, () => names.map((name, k) => line(one.channels[name], name, k)), { x: "step of the episode", note: title === "Contacts" ? "" : shaded, shapes: title === "Contacts" ? undefined : shading, legend: true })),
+      ...Object.entries(one.info).map(([name, values], k) => card(name, () => [line(values, name, k)], { x: "step of the episode" })),
+    ];
+    const of = several ? `${run.name}, ` : "";
+    return section(`Episode: ${of}${one.title}, return ${one.return.toFixed(1)} in ${one.length} steps`, cards);
+  }));
+}
+
+function phases(values) {
+  const found = [];
+  values.forEach((value, t) => {
+    if (!value) return;
+    const last = found[found.length - 1];
+    if (last && last[1] === t) last[1] = t + 1; else found.push([t, t + 1]);
+  });
+  return found;
+}
+
+function films() {
+  const there = runs.filter((run) => run.film);
+  return section("Film", there.map((run) => {
+    const video = element("video", { controls: "", loop: "", muted: "", playsinline: "", src: `data:video/mp4;base64,${run.film.data}` });
+    return element("section", { class: "card" }, heading("h3", several ? `${run.name}: ${run.film.name}` : run.film.name), video);
+  }));
+}
+
+function settings() {
+  const names = [...new Set(runs.flatMap((run) => Object.keys(run.config)))];
+  const table = element("table", { id: "settings" });
+  if (several) {
+    const row = element("tr", {}, element("th"));
+    runs.forEach((run) => row.append(heading("th", run.name)));
+    table.append(row);
+  }
+  for (const name of names) {
+    const values = runs.map((run) => run.config[name] ?? "");
+    const row = element("tr", new Set(values).size > 1 ? { class: "differs" } : {}, heading("th", name));
+    values.forEach((value) => row.append(heading("td", value)));
+    table.append(row);
+  }
+  return [heading("h2", "Settings"), element("div", { class: "table" }, table)];
+}
+
+document.getElementById("page").append(header(), controls(), ...panels(), ...films(), ...trajectories(), ...settings());

@@ -1,0 +1,258 @@
+"""What a person sees on a terminal while training: one panel that is redrawn in place."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise, zip_longest
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from surefoot.core.metrics import Metrics
+from surefoot.core.tree import Array
+from surefoot.core.wishes import KEYS, Wishes
+from surefoot.sinks.keyboard import Keyboard
+from surefoot.sinks.statistics import duration, sections
+
+SECONDS = 0.5
+"""Between two pictures."""
+WIDEST, GAP = 110, 3
+"""Characters of the panel at most, and between its columns."""
+EVENTS = 5
+"""Lines of what happened last."""
+FRAME = 2
+"""Lines that the panel itself takes."""
+LEVELS = "▁▂▃▄▅▆▇█"
+COLORS = {
+    "environment": "green",
+    "acting": "cyan",
+    "waiting": "yellow",
+    "copying": "blue",
+    "update": "magenta",
+    "compile": "red",
+    "evaluation": "bright_blue",
+    "reporting": "white",
+    "saving": "bright_green",
+    "on_demand": "bright_yellow",
+}
+"""Parts of the time, in the order of their bar."""
+MEMORY = 0.8
+"""How much of the time split an iteration leaves as it was."""
+
+
+class Dashboard:
+    """Progress and time left, statistics, the return so far, where time goes, what happened last,
+    and keys. A thread of its own draws, so that clocks and keys do not wait for an iteration."""
+
+    def __init__(
+        self, console: Console, title: str, recent: int, crew: str, wishes: Wishes
+    ) -> None:
+        """`crew` says who steps the environments."""
+        self._title, self._recent, self._crew, self._wishes = title, recent, crew, wishes
+        self._started = time.monotonic()
+        self._before: float | None = None
+        self._latest: Metrics | None = None
+        self._returns = History()
+        self._split: dict[str, float] = {}
+        self._events: deque[str] = deque(maxlen=EVENTS)
+        self._state = ""
+        self._keyboard = Keyboard()
+        self._live = Live(console=console, auto_refresh=False, transient=False)
+        self._live.start()
+        self._drawing = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._attend, name="dashboard", daemon=True)
+        self._draw()
+        self._thread.start()
+
+    def write(self, step: int, metrics: Metrics) -> None:
+        if self._before is None:  # a resumed run has steps behind it that took no time now
+            self._before = metrics["progress/steps"] - metrics["rollout/steps"]
+        if "recent/return_mean" in metrics:
+            self._returns.add(metrics["recent/return_mean"])
+        spent = {name: metrics.get(f"time/{name}", 0.0) for name in COLORS}
+        self._split = {
+            name: MEMORY * self._split.get(name, seconds) + (1 - MEMORY) * seconds
+            for name, seconds in spent.items()
+        }
+        self._latest = metrics
+
+    def spread(self, step: int, arrays: Callable[[], Mapping[str, Array]]) -> None:
+        pass
+
+    def event(self, entry: Mapping[str, Any]) -> None:
+        self._state = {"pause": "paused", "continue": ""}.get(str(entry.get("event")), self._state)
+        text = entry.get("message") or _described(entry)
+        now = time.strftime("%H:%M:%S")
+        self._events.extend(f"{now}  {line}" for line in str(text).splitlines())
+
+    def alert(self, text: str) -> None:
+        self._state = text
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()
+        self._keyboard.close()
+        self._draw()
+        self._live.stop()
+
+    def _attend(self) -> None:
+        while not self._closed.is_set():
+            wish = KEYS.get(self._keyboard.wait(SECONDS))
+            if wish:
+                self._wishes.ask(wish)
+            self._draw()
+
+    def _draw(self) -> None:
+        console = self._live.console
+        width = min(WIDEST, console.width)
+        body = Group(*self._parts(width - 4, console.height - FRAME - 1))
+        with self._drawing:
+            self._live.update(Panel(body, title=Text(self._title), width=width), refresh=True)
+
+    def _parts(self, width: int, height: int) -> list[RenderableType]:
+        """List what to show, as much as there is room for."""
+        metrics = self._latest
+        if metrics is None:
+            waiting = Text("collecting the first rollout …")
+            return [waiting, *self._news(width, height - 3), self._keys()]
+        elapsed = time.monotonic() - self._started
+        statistics = laid_out(sections(metrics, self._recent, elapsed), width)
+        room = height - 2 - 2 - len(statistics.plain.splitlines())
+        shown: list[RenderableType] = [self._progress(metrics, elapsed)]
+        shown += [statistics] if room >= 0 else []
+        for part in (self._curve(width), split_bar(self._split, width), self._health(metrics)):
+            lines = len(part.plain.splitlines())
+            if room >= lines + 2:  # what happened last is to have a line
+                shown.append(part)
+                room -= lines
+        return [*shown, *self._news(width, room - 1), self._keys()]
+
+    def _health(self, metrics: Metrics) -> Text:
+        """Say how those are who step the environments."""
+        replaced = metrics.get("collect/workers_replaced", 0.0)
+        lost = f", {replaced:.0f} lost and replaced" if replaced else ""
+        return Text.assemble(("envs    ", "dim"), self._crew, lost, no_wrap=True)
+
+    def _progress(self, metrics: Metrics, elapsed: float) -> RenderableType:
+        done, total = metrics["progress/steps"], metrics["progress/total_steps"]
+        left = elapsed * max(0.0, total - done) / max(done - (self._before or 0.0), 1.0)
+        speed = metrics.get("time/steps_per_second", 0.0)
+        spans = f"{duration(elapsed)} gone, {duration(left)} left, {speed:,.0f} steps/s\n"
+        bar = Table.grid(padding=(0, 1), expand=True)
+        bar.add_column(ratio=1)
+        bar.add_column(no_wrap=True)
+        percent = Text(f"{min(1.0, done / total):4.0%}  {spans}")
+        bar.add_row(ProgressBar(total=total, completed=min(done, total)), percent)
+        return bar
+
+    def _curve(self, width: int) -> Text:
+        """Draw the mean return of recent episodes since this process began."""
+        label = "\nreturn  "
+        if not self._returns.values:
+            return Text.assemble((label, "dim"), "no episode has ended yet")
+        low, high = min(self._returns.values), max(self._returns.values)
+        span = f"  {low:.4g} to {high:.4g}"
+        line = sparkline(self._returns.values, max(8, width - len(label) + 1 - len(span)))
+        return Text.assemble((label, "dim"), (line, "green"), (span, "dim"), no_wrap=True)
+
+    def _news(self, width: int, most: int) -> list[RenderableType]:
+        """List what happened last, in up to so many lines."""
+        if most < 1 or not self._events:
+            return []
+        last = list(self._events)[-most:]
+        lines = [line if len(line) <= width else f"{line[: width - 1]}…" for line in last]
+        return [Text("\n" + "\n".join(lines), style="dim", no_wrap=True)]
+
+    def _keys(self) -> Text:
+        """List the keys, and what is about to happen."""
+        pending = ", ".join(self._wishes.pending)
+        state = self._state or (f"after this iteration: {pending}" if pending else "")
+        line = Text("\n", no_wrap=True)
+        for key, wish in KEYS.items():
+            line.append(key, style="bold").append(f" {wish}   ", style="dim")
+        return line.append(state, style="bold yellow")
+
+
+class History:
+    """A curve of any length in a few thousand numbers: neighbours are averaged as it grows."""
+
+    def __init__(self, most: int = 4096) -> None:
+        self.values: list[float] = []
+        self._most, self._each = most, 1
+        self._sum, self._count = 0.0, 0
+
+    def add(self, value: float) -> None:
+        self._sum, self._count = self._sum + value, self._count + 1
+        if self._count < self._each:
+            return
+        self.values.append(self._sum / self._count)
+        self._sum, self._count = 0.0, 0
+        if len(self.values) == self._most:
+            pairs = zip(self.values[::2], self.values[1::2], strict=True)
+            self.values = [(one + other) / 2 for one, other in pairs]
+            self._each *= 2
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """Draw a curve in one line: each character is the mean of its share of the values."""
+    columns = min(width, len(values))
+    ends = [len(values) * column // columns for column in range(columns + 1)]
+    means = [sum(values[start:end]) / (end - start) for start, end in pairwise(ends)]
+    low, span = min(means), max(means) - min(means)
+    top = len(LEVELS) - 1
+    return "".join(LEVELS[round(top * (mean - low) / span) if span else 0] for mean in means)
+
+
+def split_bar(seconds: Mapping[str, float], width: int) -> Text:
+    """Draw shares of the time as a bar, and name those that can be seen."""
+    label, total = "time    ", sum(seconds.values()) or 1.0
+    room, end, drawn = width - len(label), 0.0, 0
+    text, names = Text.assemble((label, "dim"), no_wrap=True), Text(" " * len(label))
+    for name, spent in seconds.items():
+        end += spent / total * room
+        cells = round(end) - drawn
+        drawn += cells
+        text.append("█" * cells, style=COLORS[name])
+        if cells:
+            names.append("■ ", style=COLORS[name]).append(f"{name} {spent / total:.0%}  ")
+    names.truncate(width)
+    return text.append("\n").append_text(names)
+
+
+def laid_out(parts: dict[str, dict[str, str]], width: int) -> Text:
+    """Lay sections side by side, as many as fit; a label may be cut, a value never."""
+    columns = max(1, min(3, width // 30))
+    size = (width - GAP * (columns - 1)) // columns
+    rollout, recent, trainer, *others = parts
+    order = [rollout, recent, trainer] if columns == 3 else [rollout, trainer, recent]
+    blocks = [_block(title, parts[title], size) for title in (*order, *others)]
+    text = Text(no_wrap=True)
+    for start in range(0, len(blocks), columns):
+        for lines in zip_longest(*blocks[start : start + columns], fillvalue=Text(" " * size)):
+            text.append_text(Text(" " * GAP).join(lines)).append("\n")
+    text.right_crop(1)
+    return text
+
+
+def _block(title: str, fields: dict[str, str], size: int) -> list[Text]:
+    lines = [Text(title[:size].ljust(size), style="bold")]
+    for name, value in fields.items():
+        room = max(0, size - len(value) - 1)
+        label = name if len(name) <= room else name[: max(0, room - 1)] + "…"
+        lines.append(Text(label.ljust(room + 1), style="dim") + Text(value))
+    return lines
+
+
+def _described(entry: Mapping[str, Any]) -> str:
+    """Put an event into words that brings none of its own."""
+    facts = (f"{name} {value}" for name, value in entry.items() if name not in ("event", "config"))
+    return ", ".join([str(entry.get("event", "")), *facts])

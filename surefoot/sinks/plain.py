@@ -1,0 +1,115 @@
+"""What standard output gets that no terminal shows live: text blocks, JSON lines, or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from surefoot.core.metrics import Metrics
+from surefoot.core.signals import say_at_once
+from surefoot.core.tree import Array
+from surefoot.sinks.statistics import sections
+
+SECONDS = 5.0
+"""Between two blocks, or lines of metrics."""
+LABEL, VALUE = 30, 15
+"""Characters for a field's name and value."""
+
+
+class Paced:
+    """Shows the metrics of now and then; the last always."""
+
+    def __init__(self) -> None:
+        self._started = self._shown = time.monotonic()
+        self._pending: tuple[int, Metrics] | None = None
+
+    def write(self, step: int, metrics: Metrics) -> None:
+        self._pending = (step, metrics)
+        if time.monotonic() - self._shown >= SECONDS:
+            self._show()
+
+    def spread(self, step: int, arrays: Callable[[], Mapping[str, Array]]) -> None:
+        pass
+
+    def alert(self, text: str) -> None:
+        say_at_once(text)
+
+    def close(self) -> None:
+        if self._pending is not None:
+            self._show()
+
+    def _show(self) -> None:
+        assert self._pending is not None
+        say(self._written(*self._pending))
+        self._pending, self._shown = None, time.monotonic()
+
+    def _written(self, step: int, metrics: Metrics) -> str:
+        raise NotImplementedError
+
+
+class PlainBlocks(Paced):
+    """Aligned text without control characters."""
+
+    def __init__(self, title: str, recent: int) -> None:
+        super().__init__()
+        self._recent = recent
+        say(title)
+
+    def event(self, entry: Mapping[str, Any]) -> None:
+        if "message" in entry:
+            say(str(entry["message"]))
+
+    def _written(self, step: int, metrics: Metrics) -> str:
+        lines = []
+        elapsed = time.monotonic() - self._started
+        for title, fields in sections(metrics, self._recent, elapsed).items():
+            lines += [f"-- {title} ".ljust(2 + LABEL + VALUE, "-")]
+            lines += [f"  {name:<{LABEL}}{value:>{VALUE}}" for name, value in fields.items()]
+        return "\n".join(lines) + "\n"
+
+
+class JsonLogs(Paced):
+    """One JSON object per line, for other programs: metrics now and then, every event."""
+
+    def event(self, entry: Mapping[str, Any]) -> None:
+        say(_line(entry))
+
+    def _written(self, step: int, metrics: Metrics) -> str:
+        return _line({"step": step, **metrics})
+
+
+class Silent:
+    """Says nothing; warnings go to standard error all the same."""
+
+    def write(self, step: int, metrics: Metrics) -> None:
+        pass
+
+    def spread(self, step: int, arrays: Callable[[], Mapping[str, Array]]) -> None:
+        pass
+
+    def event(self, entry: Mapping[str, Any]) -> None:
+        pass
+
+    def alert(self, text: str) -> None:
+        say_at_once(text)
+
+    def close(self) -> None:
+        pass
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return json.dumps({"time": now, **entry}, default=str)
+
+
+def say(text: str) -> None:
+    """Print, unless nobody listens any more: a closed pipe must not end a training."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
