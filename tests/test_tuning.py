@@ -45,7 +45,7 @@ def test_a_probe_ends_in_time(budget: float) -> None:
 def test_compiling_goes_on_meanwhile_whatever_is_set_for_workers() -> None:
     config = SMALL.model_copy(update={"step_timeout": 120.0})
     trials: list[Trial] = []
-    tune(config, factory(Counter), trials.append, 60.0)
+    tune(config, factory(Counter), trials.append, 240.0)  # which a busy machine may need
     assert trials[-1].settings["compile"] == "on"
     assert trials[-1].failed == ""
     assert trials[-1].training > 0

@@ -10,7 +10,7 @@ from surefoot.config import WandbConfig
 from surefoot.core.metrics import Metrics
 from surefoot.core.tree import Array
 
-SECONDS = 30
+SECONDS = 15
 """How long a run waits for Weights & Biases before it keeps everything on disk instead."""
 MODELS = {"best": "best_return_pi_ckpt.pth", "final": "final_actor.pth"}
 
@@ -27,10 +27,11 @@ class WeightsAndBiases:
         config: Mapping[str, Any],
         tell: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        import wandb  # type: ignore[import-not-found]
+        import wandb
 
-        self._wandb, self._identity, self._directory = wandb, identity, directory
-        given = {
+        self._wandb: Any = wandb
+        self._identity, self._directory = identity, directory
+        given: dict[str, Any] = {
             "id": identity,
             "resume": "allow",
             "dir": str(directory),
@@ -40,8 +41,8 @@ class WeightsAndBiases:
             **settings.model_dump(include={"project", "entity", "group"}),
             "tags": list(settings.tags),
         }
-        mode = settings.mode
-        if mode == "online" and not wandb.api.api_key:
+        mode: Any = settings.mode
+        if mode == "online" and not wandb.login(prompt=False, verify=False):
             mode = "offline"
             tell(_note("there is no key, run `wandb login` once", directory))
         try:
@@ -50,6 +51,7 @@ class WeightsAndBiases:
             if mode == "offline":
                 raise
             tell(_note(str(error).splitlines()[0], directory))
+            wandb.teardown()  # it would still hold the run's id
             self._run = wandb.init(mode="offline", **given)
 
     def write(self, step: int, metrics: Metrics) -> None:
@@ -70,7 +72,7 @@ class WeightsAndBiases:
                 self._keep_models()
 
     def close(self) -> None:
-        self._run.finish(quiet=True)
+        self._run.finish()
 
     def _keep_models(self) -> None:
         for alias, name in MODELS.items():
