@@ -219,10 +219,7 @@ class Run:
         render: bool = False,
     ) -> Evaluation:
         """Play whole episodes with a trained policy in new environments."""
-        if episodes < 1 or (seed is not None and seed < 0):
-            raise ConfigError(
-                f"episodes={episodes}, seed={seed}: play at least one, from seed 0 up"
-            )
+        _require_episodes(episodes, seed)
         found = self.checkpoint(checkpoint)
         agent = self._agent(found.step, self.read(found))
         make = self.factory({"render_mode": "human"} if render else {})
@@ -239,10 +236,7 @@ class Run:
         seed: int | None = None,
     ) -> list[Path]:
         """Play episodes and write down every step of them; return where."""
-        if episodes < 1 or (seed is not None and seed < 0):
-            raise ConfigError(
-                f"episodes={episodes}, seed={seed}: play at least one, from seed 0 up"
-            )
+        _require_episodes(episodes, seed)
         player = self.player(checkpoint, deterministic)
         seed = self.config.seed if seed is None else seed
         paths = []
@@ -387,6 +381,11 @@ def problem(config: Config) -> str:
     """Hash what makes two runs' scores comparable: the environment and its settings."""
     text = json.dumps([config.env, config.env_args], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _require_episodes(episodes: int, seed: int | None) -> None:
+    if episodes < 1 or (seed is not None and seed < 0):
+        raise ConfigError(f"episodes={episodes}, seed={seed}: play at least one, from seed 0 up")
 
 
 def _require_free(path: Path) -> None:

@@ -196,7 +196,7 @@ def carry_out(
             message = f"metrics.jsonl lacks {log.missing:,} bytes that were there: a gap in curves"
             sink.event({"event": "metrics-missing", "message": message})
         ending = fit(parts)
-        cameras.close()
+        cameras.wait()
         step = training.progress.steps
         sink.event({"event": ending.event, "reason": ending.reason, "step": step})
     except Interrupted as stopped:
@@ -209,6 +209,7 @@ def carry_out(
         sink.event({"event": "fault", "error": f"{type(error).__name__}: {error}"})
         raise
     finally:
+        cameras.close()
         sink.close()
     return run
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -56,13 +55,11 @@ class History:
             return axes, self.metrics
         ends = np.linspace(0, len(self.step), most + 1).astype(int)
         ended = {name: values[ends[1:] - 1] for name, values in axes.items()}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # the mean of nothing is absent
-            means = {name: _means(values, ends) for name, values in self.metrics.items()}
-        return ended, means
+        return ended, {name: _means(values, ends) for name, values in self.metrics.items()}
 
 
 def _means(values: Array, ends: Array) -> Array:
+    """Average what lies between ends; the mean of nothing is absent."""
     present = ~np.isnan(values)
     sums = np.add.reduceat(np.where(present, values, 0.0), ends[:-1])
     counts = np.add.reduceat(present.astype(float), ends[:-1])

@@ -82,8 +82,16 @@ class Cameras:
         else:
             self._say(f"failed: {words[-1] if words else f'code {code}'}", self._step)
 
-    def close(self) -> None:
+    def wait(self) -> None:
+        """Let a film that is under way be finished."""
         self.look(PATIENCE)
+
+    def close(self) -> None:
+        """Give up a film that is still under way: nobody is left to wait for it."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+            self._child = None
 
     def _say(self, what: str, step: int) -> None:
         message = f"film of step {step:,} {what}"

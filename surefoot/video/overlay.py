@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,17 +40,13 @@ class Panel:
                 raise ConfigError(f"there is no channel {name!r}; there are {known}")
 
     @cached_property
-    def known(self) -> dict[str, Callable[[int], float]]:
+    def known(self) -> dict[str, Array]:
         """Everything that can be shown by name: numbers observed, and reported."""
-        trajectory = self.trajectory
-        found: dict[str, Callable[[int], float]] = {}
+        trajectory, observed = self.trajectory, {}
         if isinstance(trajectory.obs, np.ndarray):
-            flat = trajectory.obs.reshape(len(trajectory.obs), -1)
-            for column, name in enumerate(trajectory.about["observation_names"]):
-                found[name] = lambda t, column=column: float(flat[t, column])  # type: ignore[misc]
-        for name, values in trajectory.info.items():
-            found[name] = lambda t, values=values: float(values[t])  # type: ignore[misc]
-        return found
+            columns = trajectory.obs.reshape(len(trajectory.obs), -1).T
+            observed = dict(zip(trajectory.about["observation_names"], columns, strict=True))
+        return {**observed, **trajectory.info}
 
     @cached_property
     def size(self) -> tuple[int, int]:
@@ -104,7 +100,7 @@ class Panel:
         for place, name in enumerate(self.channels):
             row, column = divmod(place, 2)
             x = MARGIN + column * (width // 2)
-            text = f"{name} {self.known[name](t):.3g}"
+            text = f"{name} {self.known[name][t]:.3g}"
             draw.text((x, top + row * LINE), text, FRONT, _font(13))
         top += LINE * -(-len(self.channels) // 2)
         middle = width // 2

@@ -1,5 +1,6 @@
 """Films, read back by PyAV."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from surefoot.core.errors import ConfigError
 from surefoot.core.tree import Array
 from surefoot.recording import Trajectory, record
 from surefoot.run import Run
+from surefoot.video.aside import Cameras
 from surefoot.video.film import PAUSE
 from surefoot.video.overlay import NARROWEST, Panel
 from surefoot.video.shoot import PICTURES, shoot
@@ -116,6 +118,17 @@ def test_an_environment_without_pictures_says_what_is_missing(tmp_path: Path) ->
     with pytest.raises(ConfigError, match="rgb_array"):
         surefoot.train("tests.video.test_video:Blind", video_every=1_000, out=tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_film_that_nobody_waits_for_is_given_up(run: Run) -> None:
+    told: list[Any] = []
+    cameras = Cameras(run.factory({}), run.config.env, 0, run.path / "videos", told.append)
+    cameras.shoot(run.player())
+    child: Any = cameras._child
+    cameras.close()
+    assert child.returncode == -signal.SIGKILL
+    assert not told
+    cameras.close()
 
 
 @pytest.mark.slow
