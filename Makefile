@@ -9,13 +9,14 @@ READY_TO_BENCH := $(VENV)/.ready-to-bench
 ENV ?= CartPole-v1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo train test test-fast lint soak bench bench-quick clean
+.PHONY: help demo train test test-fast lint programs soak bench bench-quick clean
 
 help:
 	@echo "make demo            train CartPole to a perfect score and evaluate it"
 	@echo "make test            all checks: format, lint, types, layers, tests"
 	@echo "make test-fast       the same without the slow tests"
 	@echo "make lint            format, lint, types, layers"
+	@echo "make programs        install what some tests drive and are skipped without (apt, as root)"
 	@echo "make train ENV=…     train an environment (ARGS=\"--seed 1 …\")"
 	@echo "make soak            200 kills, 10,000 hostile checkpoints, 100 signals (half an hour)"
 	@echo "make bench           all benchmarks, beside other trainers (half an hour; benchmarks/RESULTS.md)"
@@ -54,6 +55,12 @@ test: lint
 
 test-fast: lint
 	$(BIN)/pytest -m "not slow and not soak"
+
+# Chromium shows reports, tmux the dashboard. Where they cannot be had, the rest is tested.
+programs:
+	@which chromium tmux > /dev/null || (apt-get -qq update && \
+		DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+		chromium tmux fonts-dejavu-core > /dev/null) || echo "no Chromium or tmux: tests skip them"
 
 soak: $(READY_TO_TEST)
 	$(BIN)/python benchmarks/soak.py

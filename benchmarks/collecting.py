@@ -292,14 +292,18 @@ def _median(trip: Callable[[], None]) -> float:
     return 1e6 * statistics.median(spans)
 
 
+def _forked(work: Callable[[], object]) -> None:
+    """Let a child do something again and again, until its parent ends."""
+    parent = os.getpid()
+    if os.fork() == 0:
+        die_with_parent(parent)
+        while True:
+            work()
+
+
 def _pipes() -> Callable[[], None]:
     (a, b), (c, d) = os.pipe(), os.pipe()
-    if os.fork() == 0:
-        os.close(b)
-        while os.read(a, 1):
-            os.write(d, b"x")
-        os._exit(0)
-    os.close(a)
+    _forked(lambda: os.write(d, os.read(a, 1)))
     poll = select.poll()
     poll.register(c, select.POLLIN)
 
@@ -313,12 +317,7 @@ def _pipes() -> Callable[[], None]:
 
 def _eventfds() -> Callable[[], None]:
     go, done = os.eventfd(0), os.eventfd(0)
-    if os.fork() == 0:
-        parent = os.getppid()
-        while select.select([go], [], [], 5) and os.getppid() == parent:
-            os.eventfd_read(go)
-            os.eventfd_write(done, 1)
-        os._exit(0)
+    _forked(lambda: os.eventfd_write(done, os.eventfd_read(go)))
     poll = select.poll()
     poll.register(done, select.POLLIN)
 
@@ -333,12 +332,7 @@ def _eventfds() -> Callable[[], None]:
 def _semaphores() -> Callable[[], None]:
     context = multiprocessing.get_context("fork")
     go, done = context.Semaphore(0), context.Semaphore(0)
-    if os.fork() == 0:
-        parent = os.getppid()
-        while os.getppid() == parent:
-            if go.acquire(timeout=5):
-                done.release()
-        os._exit(0)
+    _forked(lambda: go.acquire() and done.release())
 
     def trip() -> None:
         go.release()

@@ -8,13 +8,14 @@ Nothing else should run meanwhile. The quick set takes three minutes and writes 
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import subprocess
 import sys
 import time
 from importlib import metadata
 from pathlib import Path
+
+from surefoot.core import hardware
 
 HERE = Path(__file__).parent
 TITLES = {
@@ -24,6 +25,7 @@ TITLES = {
     "growth": "Growth",
     "collecting": "Collecting",
     "saving": "Saving",
+    "watching": "Watching",
 }
 QUICK = [
     ["training", "bipedal", "--repeats", "1", "--quick"],
@@ -49,13 +51,10 @@ def run(words: list[str]) -> str:
 
 def machine() -> str:
     """Describe what the figures depend on."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), "")
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
     return (
-        f"{os.cpu_count()} cores of {cpu or platform.machine()}, Python "
-        f"{platform.python_version()}, {versions}; {time.strftime('%Y-%m-%d')}."
+        f"{hardware.described()}, Python {platform.python_version()}, {versions}; "
+        f"{time.strftime('%Y-%m-%d')}."
     )
 
 

@@ -82,7 +82,7 @@ def share(place: Path) -> None:
     out = place / "whole"
     begun = time.perf_counter()
     sys.stdout.flush()
-    run = surefoot.train("CartPole-v1", out=out, seed=1)
+    run = surefoot.train("CartPole-v1", out=out, seed=1, output="quiet")
     seconds = time.perf_counter() - begun
     saves = [entry["seconds"] for entry in run.journal() if entry["event"] == "save"]
     mean, part = 1000 * statistics.mean(saves), sum(saves) / seconds

@@ -15,10 +15,11 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from surefoot.collect.local import local_collector
-from surefoot.config import Config, Linear, PolicyConfig, PPOConfig
+from surefoot.config import Config, PolicyConfig, PPOConfig
 from surefoot.core.progress import Progress
 from surefoot.envs.make import factory, make_vector
 from surefoot.learn.build import build_learner
+from surefoot.schedules import Linear
 
 GAMMA = 0.9
 

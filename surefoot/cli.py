@@ -8,6 +8,8 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -72,7 +74,8 @@ def resume(words: list[str]) -> int:
     from surefoot.run import Run
 
     before = len(Run.open(options.run).journal())
-    given = options.model_dump(exclude={"run", "quiet", "json_logs"})
+    given = options.model_dump(exclude={"run", "quiet", "json_logs", "wandb"})
+    given["wandb"] = options.wandb.model_dump(exclude_none=True) or None
     code = _finished(lambda: go_on(options.run, output=options.output, **given), options)
     run = Run.open(options.run)
     if len(run.journal()) == before and options.output == "auto":
@@ -166,6 +169,8 @@ def evaluate(words: list[str]) -> int:
     options = parse(EvalOptions, words, "eval")
     if (options.run is None) == (options.best is None):
         raise ConfigError("name a run, or an environment with --best ENV")
+    if options.record and options.render:
+        raise ConfigError("--record and --render: choose one of them")
     from surefoot.run import Run
     from surefoot.runs import champion
 
@@ -175,12 +180,11 @@ def evaluate(words: list[str]) -> int:
     run = Run.open(path, options.env, options.metrics)
     deterministic = not options.stochastic
     given = {"deterministic": deterministic, **options.model_dump(include=PLAYED)}
-    result = run.evaluate(render=options.render, **given)
+    play = run.record if options.record else partial(run.evaluate, render=options.render)
+    result = play(**given)
     print(json.dumps(result.summary()) if options.json_ else described(result))
-    if options.record:
-        paths = run.record(**given)
-        if not options.json_:
-            print(f"{len(paths)} episodes are in {paths[0].parent}")
+    if options.record and not options.json_:
+        print(f"Every step is in {run.path / 'trajectories'}; `surefoot report` draws the newest.")
     return 0
 
 
@@ -206,7 +210,7 @@ def report(words: list[str]) -> int:
     from surefoot.report.page import write_report
     from surefoot.run import Run
 
-    runs = [Run.open(path) for path in options.runs]
+    runs = [Run.open(path) for path in _some(options.runs)]
     print(write_report(runs, options.out or runs[0].path / "report.html"))
     return 0
 
@@ -219,7 +223,8 @@ def plot(words: list[str]) -> int:
     from surefoot.report.plot import curves, draw, to_file
     from surefoot.run import Run
 
-    found = curves([Run.open(p) for p in options.runs], options.metric, options.over)
+    runs = [Run.open(path) for path in _some(options.runs)]
+    found = curves(runs, options.metric, options.over)
     smooth = [curve.smoothed(options.smoothing) for curve in found]
     if options.out:
         print(to_file(smooth, options.metric, options.over, options.out))
@@ -369,6 +374,12 @@ def _finished(work: Callable[[], Run], options: Shown) -> int:
     return 0
 
 
+def _some(runs: Sequence[Path]) -> Sequence[Path]:
+    if not runs:
+        raise ConfigError("name a run, or several")
+    return runs
+
+
 def _explain_repetition(run: Run) -> None:
     """Say where a run would go on from, if that is not where it stopped."""
     there = run.checkpoints
@@ -382,15 +393,13 @@ def _explain_repetition(run: Run) -> None:
 
 
 def _print_table(table: list[list[str]], sides: Sequence[Callable[[str, int], str]]) -> None:
-    table = [[_printable(cell) for cell in line] for line in table]
+    from surefoot.sinks.plain import printable
+
+    table = [[printable(cell) for cell in line] for line in table]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         cells = (side(cell, width) for side, cell, width in zip(sides, line, widths, strict=True))
         print("  ".join(cells).rstrip())
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _guarded(command: Callable[[list[str]], int], words: list[str]) -> int:

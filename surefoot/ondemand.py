@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from surefoot.core.errors import SurefootError
 from surefoot.core.signals import Held
 from surefoot.core.wishes import Wishes
 from surefoot.ending import Ending
@@ -66,7 +67,12 @@ class OnDemand:
         self.tell({"event": "saved-on-demand", "step": boundary.step, "message": message})
 
     def _evaluate(self, boundary: Boundary) -> None:
-        found = self.evaluate(boundary.step)
+        try:
+            found = self.evaluate(boundary.step)
+        except SurefootError as error:  # nobody needs it to go on
+            message = f"evaluation of step {boundary.step:,} failed: {error}"
+            self.tell({"event": "evaluation-error", "step": boundary.step, "message": message})
+            return
         message = (
             f"evaluation of step {boundary.step:,}: return {found.return_mean:.2f} ± "
             f"{found.return_std:.2f} in {len(found.episodes)} episodes"

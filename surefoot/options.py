@@ -20,23 +20,19 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
-from surefoot.config import (
+from surefoot.config import Config, Output, build, explain, group, layers
+from surefoot.core.errors import ConfigError
+from surefoot.schedules import (
     Adaptive,
-    Config,
     Constant,
+    Interval,
     Iterations,
     Linear,
     Model,
-    Output,
     Steps,
-    build,
-    explain,
-    group,
-    layers,
     parse_interval,
     parse_schedule,
 )
-from surefoot.core.errors import ConfigError
 
 M = TypeVar("M", bound=Model)
 
@@ -74,6 +70,13 @@ class ConfigOptions(Config):
     """YAML file with settings."""
 
 
+class WandbAnew(Model):
+    """Where to show a run in Weights & Biases from now on."""
+
+    mode: Literal["off", "online", "offline"] | None = None
+    """online, offline or off; none: as before."""
+
+
 class ResumeOptions(Shown):
     """Go on with an interrupted run exactly where it was, or extend a finished one."""
 
@@ -101,6 +104,13 @@ class ResumeOptions(Shown):
     """Workers that may be lost within ten minutes from now on; none: as before."""
     on_env_error: Literal["stop", "restart"] | None = None
     """What to do when an environment raises from now on; none: as before."""
+    tensorboard: bool | None = None
+    """Whether to write for TensorBoard from now on; none: as before."""
+    wandb: WandbAnew = WandbAnew()
+    """Weights & Biases."""
+    video_every: Interval | None = None
+    """Film an episode after this many steps, or iterations as 50it, from now on; none: as before.
+    """
     env: str | None = None
     """The environment, for runs whose own was a function that cannot be imported."""
     metrics: str | None = None

@@ -18,6 +18,7 @@ from safetensors.numpy import load_file, save
 from surefoot.core import seeding, tree
 from surefoot.core.errors import EnvError, RunError
 from surefoot.core.protocols import Actor, Visible
+from surefoot.core.rollout import CHUNK, Episode
 from surefoot.core.seeding import EpisodeSeeds, Purpose
 from surefoot.core.spec import Discrete, MultiDiscrete, Spec, differences
 from surefoot.core.state import State
@@ -28,7 +29,6 @@ from surefoot.maths import moments
 from surefoot.maths.moments import Moments
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.device import to_array, to_tensors
-from surefoot.policy.distributions import Categorical
 from surefoot.store import durable
 
 MAX_STEPS = 30_000
@@ -52,11 +52,12 @@ class Trajectory:
     entropy: Array
     """[L]"""
     chances: Array
-    """[L, choices, options]: how probable options were; empty where actions are numbers."""
+    """[L, options]: how probable those of all choices were; empty where actions are numbers."""
     info: dict[str, Array]
     """[L] each: what the environment reported."""
     about: dict[str, Any]
-    """env, step, seed, episode, gamma, terminated, and the names of observations and actions."""
+    """env, step, seed, episode, gamma, terminated, success, and the names of observations, their
+    leaves, and actions."""
     frames: list[bytes] = field(default_factory=list)
     """What it looked like before each step, as JPEG files, if anybody watched."""
 
@@ -67,6 +68,19 @@ class Trajectory:
     @property
     def total(self) -> float:
         return float(self.reward.sum())
+
+    @property
+    def episode(self) -> Episode:
+        about = self.about
+        ending = {"terminated": about["terminated"], "success": about.get("success")}
+        return Episode(0, about["episode"], self.total, self.length, **ending)
+
+    def channels(self) -> dict[str, Array]:
+        """Return every number that was observed, [L+1] each, by name."""
+        leaves = dict(tree.items(self.obs))  # in whatever order a file had them
+        parts = [leaves[path] for path in self.about["observation_leaves"]]
+        columns = [column for part in parts for column in part.reshape(len(part), -1).T]
+        return dict(zip(self.about["observation_names"], columns, strict=True))
 
     def returns(self) -> Array:
         """Compute what followed each step [L], discounted; after a cut by what was expected."""
@@ -135,9 +149,9 @@ def record(
     address: int | None = None,
     film: bool = False,
 ) -> Iterator[Trajectory]:
-    """Play episodes one after another in an environment built anew; the first is the first of an
-    evaluation with this seed. `address` stands for the policy's step in what is drawn by chance:
-    policies with the same meet the same episodes. With `film` frames are kept."""
+    """Play episodes one after another in an environment built anew. `address` stands for the
+    policy's step in what is drawn by chance: policies with the same meet the same episodes. With
+    `film` frames are kept."""
     address = player.step if address is None else address
     with closing(cast(Visible, make_some(make, 1))) as env:
         if different := differences(player.spec, env.spec):
@@ -149,8 +163,8 @@ def record(
         for episode in range(episodes):
             seen, rest = _play(player.actor, env, obs, (seed, address, episode), film)
             obs = rest.pop("next")
-            terminated = bool(rest.pop("terminated"))
-            facts = {**about, "episode": episode, "terminated": terminated}
+            ending = {name: rest.pop(name) for name in ("terminated", "success")}
+            facts = {**about, "episode": episode, **ending}
             rest |= _opinions(player, seen, rest["action"])
             yield Trajectory(obs=seen, **rest, about=facts)
 
@@ -193,14 +207,21 @@ def _play(
             for name, values in info.items()
         },
         "frames": frames,
-        "terminated": result.terminated[0],
+        "terminated": bool(result.terminated[0]),
+        "success": None if np.isnan(result.success[0]) else float(result.success[0]),
         "next": obs,
     }
 
 
 def picture_of(env: Visible) -> bytes:
     """Take a picture of the first row."""
-    picture = env.render()
+    try:
+        picture = env.render()
+    except Exception as error:
+        raise EnvError(
+            f"the environment cannot be drawn: {type(error).__name__}: {error}. Where there is no "
+            f"screen, MuJoCo needs EGL or OSMesa: install one, and set MUJOCO_GL=egl or osmesa"
+        ) from error
     if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[-1] != 3:
         raise EnvError(
             "the environment gives no pictures: with render_mode='rgb_array' its render() must "
@@ -213,37 +234,50 @@ def picture_of(env: Visible) -> bytes:
     return file.getvalue()
 
 
-@torch.inference_mode()
 def _opinions(player: Player, obs: Tree, action: Tree) -> dict[str, Array]:
-    """Ask the policy about everything it saw and did."""
+    """Ask the policy about everything it saw and did, some steps at a time."""
+    length = len(tree.leaves(action)[0])
+    ends = [*range(CHUNK, length, CHUNK), length + 1]
+    some = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    parts = [_opinions_on(player, obs, action, steps) for steps in some]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+@torch.inference_mode()
+def _opinions_on(player: Player, obs: Tree, action: Tree, some: slice) -> dict[str, Array]:
+    """Ask about some steps; what was seen last has a value, and nothing was done then."""
     device = next(player.policy.parameters()).device
-    prepared = player.policy.prepare(to_tensors(obs, device))
-    value = player.scale * player.policy.value(prepared)
-    distribution = player.policy.distribution(tree.index(prepared, slice(0, -1)))
-    chances = torch.empty(len(value) - 1, 0, 0)
-    if isinstance(distribution, Categorical):
-        chances = distribution.logits.exp()
+    prepared = player.policy.prepare(to_tensors(tree.index(obs, some), device))
+    taken = to_tensors(tree.index(action, some), device)
+    distribution = player.policy.distribution(
+        tree.index(prepared, slice(0, len(tree.leaves(taken)[0])))
+    )
     opinions = {
-        "value": value,
-        "log_prob": distribution.log_prob(to_tensors(action, device)),
+        "value": player.scale * player.policy.value(prepared),
+        "log_prob": distribution.log_prob(taken),
         "entropy": distribution.entropy(),
-        "chances": chances,
+        "chances": distribution.chances(),
     }
     return {name: to_array(opinion) for name, opinion in opinions.items()}
 
 
 def _names(env: Visible, env_id: str) -> dict[str, Sequence[str]]:
     """Name every number that is observed, and every option or number of an action."""
-    spaces, first = dict(tree.items(env.spec.observation)), env.first
+    spaces = {path: int(np.prod(space.shape)) for path, space in tree.items(env.spec.observation)}
     if list(spaces) == [""]:
-        observed = observation_names(env_id, first, spaces[""].size)
+        observed = observation_names(env_id, env.first, spaces[""])
     else:
-        observed = [f"{path} {n}" for path, space in spaces.items() for n in range(space.size)]
+        observed = [f"{path} {n}" for path, size in spaces.items() for n in range(size)]
     match env.spec.action:
         case Discrete(n=n):
-            size = n
+            done = action_names(env_id, env.first, n)
         case MultiDiscrete(bins=bins):
-            size = int(bins.size * bins.max())  # choices with fewer options are filled up
+            several = enumerate(bins.reshape(-1).tolist(), 1)
+            done = [f"choice {choice}: {n}" for choice, options in several for n in range(options)]
         case space:
-            size = int(np.prod(space.shape))
-    return {"observation_names": observed, "action_names": action_names(env_id, first, size)}
+            done = action_names(env_id, env.first, int(np.prod(space.shape)))
+    return {
+        "observation_leaves": list(spaces),
+        "observation_names": observed,
+        "action_names": done,
+    }

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from surefoot.collect.build import find_way
 from surefoot.collect.choose import FOR_WORKERS, Chosen, choose
 from surefoot.config import Config, Output, PolicyConfig, build
+from surefoot.core import tree
 from surefoot.core.best import Best
 from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import CheckpointError, ConfigError, InexactError, RunError
@@ -24,7 +25,8 @@ from surefoot.store.loader import Found
 from surefoot.train import carry_out, collector_notes, prepared
 from surefoot.training import Training
 
-CHANGEABLE = ("collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error")
+FOR_STEPPING = ("collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error")
+FOR_WATCHING = ("tensorboard", "wandb", "video_every")
 """Settings that a resume may change: they change no number."""
 SAME_TASK = ("env", "env_args")
 SAME_EPISODES = (*SAME_TASK, "envs", "seed", "restore")
@@ -43,7 +45,7 @@ def resume(
     metrics: str | Callable[..., Any] | None = None,
     render: bool = False,
     output: Output = "auto",
-    **workers: Any,
+    **settings: Any,
 ) -> Run:
     """Go on with an interrupted run as if nothing had happened, or extend a finished one.
 
@@ -53,12 +55,16 @@ def resume(
     `stop_at` is for this time only. `allow_inexact` goes on from the very last that was saved,
     with new episodes where the old ones cannot be gone on with. `render` and `output` are as in
     `train`.
-    `workers` are settings that change no number, from now on: collector, n_proc, step_timeout,
-    worker_restarts, on_env_error.
+    `settings` are those that change no number, from now on: collector, n_proc, step_timeout,
+    worker_restarts, on_env_error; tensorboard, wandb, video_every.
     """
-    for name in workers:
-        if name not in CHANGEABLE:
+    for name in settings:
+        if name not in (*FOR_STEPPING, *FOR_WATCHING):
             raise ConfigError(f"resume cannot change {name!r}; `surefoot fork` can")
+    watching, stepping = (
+        {name: value for name, value in settings.items() if name in names and value is not None}
+        for names in (FOR_WATCHING, FOR_STEPPING)
+    )
     run = Run.open(path, env, metrics)
     with run.lock():
         found = _found(run, checkpoint, allow_inexact)
@@ -66,7 +72,7 @@ def resume(
         if _complete(run, config, found) and stop_at is None:
             return run
         make = run.factory({})
-        config = settle_compile(_with_workers(config, make, workers))
+        config = settle_compile(_with_workers(_changed(config, watching), make, stepping))
         kind = find_way(config, make).kind if found.state is None else _kind(found.state)
         with prepared(config, make, kind, render) as training:
             notes = [*_restore(training, found, allow_inexact), *extension]
@@ -84,11 +90,10 @@ def resume(
 
 def _with_workers(config: Config, make: Factory, settings: Mapping[str, Any]) -> Config:
     """Settle anew who steps the environments, if that is asked for."""
-    given = {name: value for name, value in settings.items() if value is not None}
-    if not given:
+    if not settings:
         return config
-    before = {**dict(config), **_left_behind(given)}
-    return choose(build({"run": before, "argument": given}), make).config
+    before = {**dict(config), **_left_behind(settings)}
+    return choose(build({"run": before, "argument": settings}), make).config
 
 
 def _left_behind(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -320,13 +325,8 @@ def _bring_back_best(run: Run, state: State) -> None:
 
 def _changes(old: Config, new: Config) -> Mapping[str, Any]:
     """List the settings in which two configs differ, with both values."""
-    before, after = (_flat(config.model_dump(mode="json")) for config in (old, new))
-    return {name: [before[name], after[name]] for name in after if before[name] != after[name]}
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        inner = isinstance(value, dict) and name != "env_args"
-        found |= _flat(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
-    return found
+    before, after = (
+        dict(tree.items(config.model_dump(mode="json"), separator=".")) for config in (old, new)
+    )
+    pairs = {name: [before.get(name), after.get(name)] for name in {**before, **after}}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -16,8 +16,8 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from surefoot.collect.build import build_collector, find_way
 from surefoot.collect.choose import Chosen, choose
 from surefoot.collect.viewer import Viewer, Watched
-from surefoot.config import Config, Iterations, Output, Steps, resolve
-from surefoot.core import signals
+from surefoot.config import Config, Output, resolve
+from surefoot.core import hardware, signals
 from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import ConfigError
 from surefoot.core.events import Bulletin
@@ -36,6 +36,7 @@ from surefoot.learn.build import build_learner, settle_compile
 from surefoot.ondemand import OnDemand
 from surefoot.run import Run
 from surefoot.saving import build_saver
+from surefoot.schedules import Iterations, Steps
 from surefoot.sinks.build import build_boards, require_boards
 from surefoot.sinks.fanout import FanOut
 from surefoot.sinks.jsonl import JsonLines
@@ -123,7 +124,7 @@ def train(
 def collector_notes(choice: Chosen) -> list[str]:
     """Say who steps the environments, if that was left to us, and what follows from it."""
     config, notes = choice.config, []
-    workers = config.n_proc and f"{config.n_proc} worker process{'es' * (config.n_proc > 1)}"
+    workers = _workers(config)
     because = choice.because and f": {choice.because}"
     if choice.backend:
         notes.append(choice.backend)
@@ -190,7 +191,7 @@ def carry_out(
         alert=view.alert,
     )
     try:
-        sink.event(opening)
+        sink.event({**opening, "machine": hardware.described()})
         training.events.listen(sink.event)
         if log.missing:
             message = f"metrics.jsonl lacks {log.missing:,} bytes that were there: a gap in curves"
@@ -313,8 +314,12 @@ def _threads(count: int) -> Iterator[None]:
 
 def _crew(config: Config) -> str:
     """Say who steps the environments."""
-    by = f"{config.n_proc} worker processes" if config.n_proc else "this process"
-    return f"{config.envs} stepped by {by.replace('1 worker processes', '1 worker process')}"
+    return f"{config.envs} stepped by {_workers(config) or 'this process'}"
+
+
+def _workers(config: Config) -> str:
+    """Name the worker processes, if there are any."""
+    return f"{config.n_proc} worker process{'es' * (config.n_proc > 1)}" if config.n_proc else ""
 
 
 def _evaluator(

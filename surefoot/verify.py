@@ -12,11 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from surefoot.config import Config, Steps
+from surefoot.config import Config
 from surefoot.core.errors import RunError
 from surefoot.core.state import differences
+from surefoot.directory import last_line
 from surefoot.envs.make import absolute
-from surefoot.run import Run, last_line
+from surefoot.run import Run
+from surefoot.schedules import Steps
 
 POLL_SECONDS = 0.01
 PATIENCE_SECONDS = 3600.0

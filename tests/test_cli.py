@@ -159,6 +159,9 @@ def test_a_users_own_factory_in_a_file_and_in_a_module(
         ("train no_such_module:make", 2, "No module named 'no_such_module'"),
         ("eval nowhere", 1, "nowhere does not exist"),
         ("eval nowhere --episodes 0", 2, "episodes=0"),
+        ("report", 2, "name a run"),
+        ("plot", 2, "name a run"),
+        ("eval nowhere --record --render", 2, "choose one of them"),
         ("runs nowhere", 2, "no directory nowhere"),
         ("check-env CartPole-v9", 2, "did you mean 'CartPole-v1'"),
     ],
@@ -269,6 +272,21 @@ def test_resume_fork_pin_best_and_export_from_the_command_line(surefoot, tmp_pat
     exported = surefoot("export", "runs/a", "--format", "pth", "--out", "policy.pth")
     assert exported.out == "policy.pth\n"
     assert Path("policy.pth").is_file()
+
+
+@pytest.mark.slow
+def test_record_report_plot_and_video_from_the_command_line(surefoot, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    surefoot("train", "CartPole-v1", *QUICK, "--out", "run", "--quiet")
+    recorded = surefoot("eval", "run", "--record", "--episodes", 2, "--json")
+    assert json.loads(recorded.out)["episodes"] == 2
+    assert len(list((tmp_path / "run/trajectories").iterdir())) == 2
+    assert surefoot("video", "run", "--fps", 10, "--out", "film.mp4").out.strip() == "film.mp4"
+    assert surefoot("report", "run", "--out", "page.html").code == 0
+    assert "<title>run · surefoot</title>" in (tmp_path / "page.html").read_text()
+    assert "recent/return_mean, run" in surefoot("plot", "run").out
+    wrong = surefoot("video", "run", "--channels", "pole angel")
+    assert wrong.code == 2
+    assert "there is no channel 'pole angel'; there are cart position" in wrong.err
 
 
 def test_intervals_are_steps_or_iterations(surefoot) -> None:  # type: ignore[no-untyped-def]

@@ -5,8 +5,9 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from surefoot.config import Config, Constant, Linear, PPOConfig, annotated, layers, resolve
+from surefoot.config import Config, PPOConfig, annotated, layers, resolve
 from surefoot.core.errors import ConfigError
+from surefoot.schedules import Constant, Linear
 
 PRESETS = sorted(
     path.stem for path in (Path(__file__).parent.parent / "surefoot/presets").iterdir()

@@ -246,6 +246,17 @@ def test_an_environment_of_ones_own_is_given_again(tmp_path: Path) -> None:
     assert run_differences(run, whole) == []
 
 
+def test_a_resume_may_change_how_a_run_is_watched_and_nothing_else(run: Run, whole: Run) -> None:
+    first = steps(run)[0]
+    shutil.rmtree(run.path / "tensorboard")
+    changed: Any = {"tensorboard": False, "video_every": 10**9, "wandb": {"group": "g"}}
+    resumed = surefoot.resume(run.path, checkpoint=first, **changed)
+    assert run_differences(resumed, whole) == []
+    assert not (run.path / "tensorboard").exists()
+    kept = Run.open(run.path).config
+    assert (kept.wandb.group, str(kept.video_every)) == ("g", str(10**9))
+
+
 def test_max_hours_stops_a_run_that_resumes_exactly(tmp_path: Path, whole: Run) -> None:
     run = small(tmp_path / "run", max_hours=1e-9)
     assert steps(run) == [64]

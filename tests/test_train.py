@@ -414,3 +414,10 @@ def test_time_is_divided_without_a_remainder(
     waiting = {"waiting"} if settings["collector"] == "processes" else set()
     always = {"environment", "acting", "copying", "update", "evaluation", "reporting", "saving"}
     assert names == always | waiting
+
+
+def test_a_word_after_the_end_does_not_undo_it(tmp_path: Path) -> None:
+    run = surefoot.train("CartPole-v1", total_steps=600, out=tmp_path / "run", output="quiet")
+    with (run.path / "journal.jsonl").open("a") as journal:
+        journal.write('{"event": "wandb-offline", "message": "late"}\n')
+    assert run.condition == "finished"

@@ -31,11 +31,12 @@ def untupled(raw: Any) -> Any:
     return {key: untupled(part) for key, part in raw.items()} if isinstance(raw, dict) else raw
 
 
-def items(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (path, leaf) pairs; the path joins keys with `/` and is empty for a lone leaf."""
+def items(tree: Tree, prefix: str = "", separator: str = "/") -> Iterator[tuple[str, Any]]:
+    """Yield (path, leaf) pairs; the path joins keys and is empty for a lone leaf."""
     if isinstance(tree, dict):
         for key, value in tree.items():
-            yield from items(value, f"{prefix}/{key}" if prefix else str(key))
+            path = f"{prefix}{separator}{key}" if prefix else str(key)
+            yield from items(value, path, separator)
     else:
         yield prefix, tree
 

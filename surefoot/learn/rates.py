@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from surefoot.config import Adaptive, Constant, Cosine, Linear, Rate, Schedule
 from surefoot.core.state import State
 from surefoot.maths import schedules
+from surefoot.schedules import Adaptive, Constant, Cosine, Linear, Rate, Schedule
 
 
 def follow(schedule: Schedule) -> Callable[[float], float]:

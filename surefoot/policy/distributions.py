@@ -9,6 +9,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+LEAST = -1e8
+"""An option whose logits are below that does not exist."""
+
 
 class Distribution(Protocol):
     def sample(self, noise: Tensor) -> Tensor: ...
@@ -18,6 +21,9 @@ class Distribution(Protocol):
     def log_prob(self, action: Tensor) -> Tensor: ...
 
     def entropy(self) -> Tensor: ...
+
+    def chances(self) -> Tensor:
+        """Return how probable the options of all choices are, […, options]; none of numbers."""
 
 
 class Categorical(NamedTuple):
@@ -41,6 +47,10 @@ class Categorical(NamedTuple):
 
     def entropy(self) -> Tensor:
         return -(self.logits.exp() * self.logits).sum((-1, -2))
+
+    def chances(self) -> Tensor:
+        logits = self.logits.flatten(-2)
+        return logits[..., (logits > LEAST).flatten(0, -2).any(0)].exp()
 
     def _shaped(self, choices: Tensor) -> Tensor:
         return choices.reshape(*choices.shape[:-1], *self.shape)
@@ -69,6 +79,9 @@ class Gaussian(NamedTuple):
     def entropy(self) -> Tensor:
         spread = (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
         return spread.expand(self.mean.shape[:-1])
+
+    def chances(self) -> Tensor:
+        return self.mean[..., :0]
 
     def _shaped(self, action: Tensor) -> Tensor:
         return action.reshape(*action.shape[:-1], *self.shape)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
+from surefoot.core import tree
 from surefoot.core.errors import SurefootError
 from surefoot.core.tree import Array
 from surefoot.recording import Trajectory
@@ -17,8 +19,8 @@ from surefoot.run import Run
 
 POINTS = 1_500
 """Of a curve at most."""
-TRAJECTORIES, STEPS = 3, 2_000
-"""Episodes that are drawn, the newest, and steps of each."""
+TRAJECTORIES, STEPS, CHANNELS = 3, 2_000, 64
+"""Episodes that are drawn, and steps and channels of each."""
 FILM_BYTES = 3_000_000
 """A film larger than this is not put into the page."""
 MARKS = {
@@ -37,16 +39,18 @@ def contents(run: Run) -> dict[str, Any]:
     history = read(run)
     axes, metrics = history.thinned(POINTS)
     parts = {f"time/{name}" for name in history.parts}
+    settings = run.config.model_dump(mode="json")
     return {
-        "name": run.path.name,
+        "name": run.name,
         "headline": headline(run, history),
         "axes": {name: numbers(values, 10) for name, values in axes.items()},
         "metrics": {name: numbers(values, 5) for name, values in metrics.items()},
         "parts": sorted(parts),
         "each": max(1, round(len(history.step) / len(axes["step"]))),
         "marks": marks(run, history),
+        "asked": asked(run, history),
         "best": best(run, history),
-        "config": flat(run.config.model_dump(mode="json")),
+        "config": {name: words(value) for name, value in tree.items(settings, separator=".")},
         "episodes": recent_episodes(run),
         "trajectories": trajectories(run),
         "film": film(run),
@@ -74,8 +78,15 @@ def headline(run: Run, history: History) -> dict[str, str]:
         if chosen.score is not None:
             found["best"] = f"{chosen.score:.2f} at step {chosen.step:,}"
         machine = there[-1].manifest.machine
-        found["machine"] = ", ".join(f"{name} {value}" for name, value in machine.items() if value)
+        versions = [f"{name} {machine[name]}" for name in ("torch", "python") if name in machine]
+        found["machine"] = ", ".join([*hardware(run), *versions])
     return found
+
+
+def hardware(run: Run) -> list[str]:
+    """Find out on what the run was begun, or went on last."""
+    known = [entry["machine"] for entry in run.journal() if "machine" in entry]
+    return [str(known[-1])] if known else []
 
 
 def best(run: Run, history: History) -> dict[str, float] | None:
@@ -104,8 +115,17 @@ def marks(run: Run, history: History) -> list[dict[str, Any]]:
             step = float(np.interp(_when(entry), times, steps))
         said = str(entry.get("message") or entry.get("reason") or entry.get("error") or "")
         text = f"{MARKS[kind]}: {said.splitlines()[0]}" if said else MARKS[kind]
-        found.append({"kind": kind, "text": text[:200], **_place(history, step)})
+        found.append({"kind": MARKS[kind], "text": text[:200], **_place(history, step)})
     return found
+
+
+def asked(run: Run, history: History) -> list[dict[str, float]]:
+    """Find the evaluations that somebody asked for by a key."""
+    entries = [entry for entry in run.journal() if entry.get("event") == "evaluation"]
+    return [
+        {"score": float(entry["metrics"]["evaluate/return_mean"]), **_place(history, entry["step"])}
+        for entry in entries
+    ]
 
 
 def _place(history: History, step: float) -> dict[str, float]:
@@ -133,35 +153,42 @@ def recent_episodes(run: Run) -> dict[str, list[float]]:
 
 
 def trajectories(run: Run) -> list[dict[str, Any]]:
-    """Read the newest recorded episodes."""
-    directory = run.path / "trajectories"
-    files = sorted(directory.glob("*.safetensors"), key=lambda file: file.stat().st_mtime)
+    """Read the episodes that were recorded last, the first of them."""
+    files = list((run.path / "trajectories").glob("*.safetensors"))
+    if not files:
+        return []
+    newest = max(files, key=lambda file: file.stat().st_mtime)
+    together = newest.name.partition("_episode_")[0]  # recorded by one command
     found = []
-    for file in reversed(files[-TRAJECTORIES:]):
+    for file in (file for file in files if file.name.startswith(f"{together}_episode_")):
         try:
-            found.append(_drawn(Trajectory.load(file)))
+            found.append(Trajectory.load(file))
         except SurefootError:
             continue
-    return found
+    found.sort(key=lambda one: int(one.about["episode"]))
+    return [_drawn(one) for one in found[:TRAJECTORIES]]
 
 
 def _drawn(trajectory: Trajectory) -> dict[str, Any]:
     about, steps = trajectory.about, min(trajectory.length, STEPS)
-    channels: dict[str, Any] = {}
-    if isinstance(trajectory.obs, np.ndarray):
-        columns = trajectory.obs.reshape(len(trajectory.obs), -1)[:steps].T
-        named = zip(about["observation_names"], columns, strict=True)
-        channels = {name: numbers(column, 4) for name, column in named}
+    columns = trajectory.channels()
+    channels = {
+        name: numbers(column[:steps], 4)
+        for name, column in itertools.islice(columns.items(), CHANNELS)
+    }
     action = np.asarray(trajectory.action)[:steps].reshape(steps, -1)
     names = about["action_names"]
     chosen, single = trajectory.chances.size > 0, action.shape[1] == 1
     if chosen:
-        names = ["option"] if single else [f"choice {n}" for n in range(action.shape[1])]
+        names = ["option"] if single else [f"choice {n + 1}" for n in range(action.shape[1])]
+    shown = {"steps": (steps, trajectory.length), "channels": (len(channels), len(columns))}
+    left_out = [f"{some:,} of {all:,} {what}" for what, (some, all) in shown.items() if some < all]
     actions = {name: numbers(column, 4) for name, column in zip(names, action.T, strict=True)}
     return {
         "title": f"step {about['step']:,}, seed {about['seed']}, episode {about['episode']}",
         "return": trajectory.total,
         "length": trajectory.length,
+        "note": f"the first {', and '.join(left_out)}" if left_out else "",
         "groups": grouped(list(channels)),
         "channels": channels,
         "actions": actions,
@@ -210,17 +237,6 @@ def film(run: Run) -> dict[str, str] | None:
     return None
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Write nested settings as `ppo.epochs`, in words."""
-    found: dict[str, str] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[prefix + name] = "none" if value is None else str(value)
-    return found
-
-
 def numbers(values: Array, digits: int) -> list[Any]:
     """Write numbers as short as they may be; what is absent is null."""
     return [
@@ -232,6 +248,10 @@ def numbers(values: Array, digits: int) -> list[Any]:
 def _short(value: float, digits: int) -> float | int:
     short = float(f"{value:.{digits}g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+def words(setting: Any) -> str:
+    return "none" if setting is None else str(setting)
 
 
 def readable(seconds: float) -> str:

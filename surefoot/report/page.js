@@ -17,7 +17,7 @@ const PANELS = [
     ["Entropy", ["ppo/entropy"]],
     ["KL divergence", ["ppo/approx_kl", "ppo/approx_kl_k1"]],
     ["Share of clipped samples", ["ppo/clip_fraction"]],
-    ["Explained variance", ["ppo/explained_variance"]],
+    ["Explained variance", ["ppo/explained_variance"], "", { range: [-1, 1.05] }],
     ["Values and targets", ["ppo/value_mean", "ppo/target_mean"]],
     ["Deviation of advantages", ["ppo/advantage_std"]],
   ]],
@@ -33,7 +33,11 @@ const PANELS = [
     ["Adam, second moment", ["optim/policy_second_moment", "optim/value_second_moment"]],
   ]],
 ];
+// Settings in which runs of one kind may differ.
+const NUMBERLESS = ["seed", "collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error", "tensorboard", "wandb", "video_every", "hall_of_fame", "keep", "max_hours"];
+const LONGEST = 28;
 const ELSEWHERE = ["evaluate/return_mean", "evaluate/return_std", "recent/success_reported", "update/epochs", "update/optimizer_steps"];
+const COARSE = window.matchMedia("(pointer: coarse)").matches;
 const state = {
   axis: "step",
   smoothing: 0,
@@ -47,8 +51,8 @@ const groups = grouped();
 function grouped() {
   const found = new Map();
   runs.forEach((run, index) => {
-    const { seed, ...rest } = run.config;
-    const key = JSON.stringify(rest);
+    const learning = Object.entries(run.config).filter(([name]) => !NUMBERLESS.some((other) => name === other || name.startsWith(other + ".")));
+    const key = JSON.stringify(learning);
     if (!found.has(key)) found.set(key, []);
     found.get(key).push(index);
   });
@@ -117,6 +121,19 @@ function band(members, metric) {
   return result;
 }
 
+function escaped(text) {
+  // Plotly takes some HTML; what others wrote is none.
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+}
+
+function plain(name) {
+  return escaped(name.length > LONGEST ? name.slice(0, LONGEST - 1) + "…" : name);
+}
+
+function line(x) {
+  return x.length < 2 ? "markers" : "lines";
+}
+
 function short(metric) {
   return metric.split("/").slice(1).join("/");
 }
@@ -136,12 +153,13 @@ function curves(metrics) {
 function bandTraces(members, metric, named) {
   const color = COLORS[members[0] % COLORS.length];
   const { x, mean, low, high } = band(members, metric);
-  const name = `mean of ${members.length} seeds${named ? ", " + short(metric) : ""}`;
-  const edge = { mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: name };
+  const name = plain(`mean of ${members.length} seeds${named ? ", " + short(metric) : ""}`);
+  const id = `band ${members[0]} ${metric}`;
+  const edge = { mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: id };
   return [
-    { x, y: low, ...edge },
-    { x, y: high, ...edge, fill: "tonexty", fillcolor: color + "33" },
-    { x, y: mean, mode: "lines", name, legendgroup: name, line: { color, width: 2.5 } },
+    { x, y: low, ...edge, uid: id + " low" },
+    { x, y: high, ...edge, uid: id + " high", fill: "tonexty", fillcolor: color + "33" },
+    { x, y: mean, mode: "lines", name, legendgroup: id, uid: id, line: { color, width: 2.5 } },
   ];
 }
 
@@ -149,28 +167,37 @@ function runTraces(index, metric, m, named, banded) {
   const run = runs[index];
   const color = COLORS[(several ? index : m) % COLORS.length];
   const dash = several && m ? "dot" : "solid";
-  const label = several ? run.name + (named ? ", " + short(metric) : "") : short(metric);
+  const label = plain(several ? run.name + (named ? ", " + short(metric) : "") : short(metric));
   const [x, raw] = present(axisOf(run), run.metrics[metric]);
-  const thin = { x, mode: "lines", line: { color, width: 1, dash } };
-  if (banded) return [{ ...thin, y: smoothed(raw), name: label, opacity: 0.35 }];
-  if (!state.smoothing) return [{ ...thin, y: raw, name: label, line: { color, width: 1.8, dash } }];
+  const id = `${index} ${metric}`;
+  const thin = { x, mode: line(x), marker: { color }, line: { color, width: 1, dash }, legendgroup: id };
+  if (banded) return [{ ...thin, uid: id, y: smoothed(raw), name: label, opacity: 0.35, showlegend: false }];
+  if (!state.smoothing) return [{ ...thin, uid: id, y: raw, name: label, line: { color, width: 1.8, dash } }];
   return [
-    { ...thin, y: raw, opacity: 0.3, hoverinfo: "skip", showlegend: false },
-    { ...thin, y: smoothed(raw), name: label, line: { color, width: 2, dash } },
+    { ...thin, uid: id + " raw", y: raw, opacity: 0.3, hoverinfo: "skip", showlegend: false },
+    { ...thin, uid: id, y: smoothed(raw), name: label, line: { color, width: 2, dash } },
   ];
 }
 
 function learningCurve(metrics) {
   const traces = curves(metrics);
+  const named = new Set();
+  const add = (index, name, trace) => {
+    const text = several ? [].concat(trace.x).map(() => plain(runs[index].name)) : undefined;
+    traces.push({ ...trace, text, name, uid: `${index} ${name}`, legendgroup: name, showlegend: !named.has(name) });
+    named.add(name);
+  };
   runs.forEach((run, index) => {
     const color = COLORS[(several ? index : 1) % COLORS.length];
-    const of = several ? `, ${run.name}` : "";
     if (run.metrics["evaluate/return_mean"]) {
       const [x, y] = present(axisOf(run), run.metrics["evaluate/return_mean"]);
-      traces.push({ x, y, mode: "markers+lines", name: `evaluation${of}`, marker: { color, size: 7 }, line: { color, width: 1, dash: "dot" } });
+      add(index, "evaluation", { x, y, mode: "markers+lines", marker: { color, size: 7 }, line: { color, width: 1, dash: "dot" } });
+    }
+    if (run.asked.length) {
+      add(index, "evaluation by key", { x: run.asked.map(place), y: run.asked.map((one) => one.score), mode: "markers", marker: { color, size: 9, symbol: "x" } });
     }
     if (run.best) {
-      traces.push({ x: [place(run.best)], y: [run.best.score], mode: "markers", name: `best${of}`, marker: { color: "#eab308", size: 14, symbol: "star", line: { color: "#854d0e", width: 1 } } });
+      add(index, "best", { x: [place(run.best)], y: [run.best.score], mode: "markers", marker: { color: "#eab308", size: 14, symbol: "star", line: { color: "#854d0e", width: 1 } } });
     }
   });
   return traces;
@@ -180,11 +207,11 @@ function markTraces() {
   const kinds = new Map();
   runs.forEach((run) => run.marks.forEach((mark) => {
     if (!kinds.has(mark.kind)) kinds.set(mark.kind, []);
-    kinds.get(mark.kind).push([place(mark), several ? `${run.name}: ${mark.text}` : mark.text]);
+    kinds.get(mark.kind).push([place(mark), escaped(several ? `${run.name}: ${mark.text}` : mark.text)]);
   }));
   return [...kinds.entries()].map(([kind, marks], k) => ({
     x: marks.map(([x]) => x), y: marks.map(() => 1), yaxis: "y2", text: marks.map(([, text]) => text),
-    mode: "markers", name: kind, hovertemplate: "%{text}<extra></extra>",
+    mode: "markers", name: kind, uid: kind, hovertemplate: "%{text}<extra></extra>",
     marker: { symbol: "line-ns", size: 22, line: { width: 2, color: COLORS[(k + 3) % COLORS.length] } },
   }));
 }
@@ -194,7 +221,7 @@ function split(run) {
   const totals = axisOf(run).map((_, i) => parts.reduce((sum, name) => sum + (run.metrics[name][i] || 0), 0) || 1);
   return parts.map((name, k) => ({
     x: axisOf(run), y: run.metrics[name].map((value, i) => 100 * (value || 0) / totals[i]),
-    name: short(name), stackgroup: "time", mode: "lines", line: { width: 0, color: COLORS[k % COLORS.length] },
+    name: plain(short(name)), stackgroup: "time", mode: "lines", line: { width: 0, color: COLORS[k % COLORS.length] },
     hovertemplate: "%{y:.1f} %",
   }));
 }
@@ -205,14 +232,16 @@ function layout(options = {}) {
   const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true };
   return {
     margin: { l: 48, r: 12, t: 8, b: 36 },
+    uirevision: options.x ?? state.axis, // zoom and hidden curves stay
+    dragmode: COARSE ? false : "zoom", // a finger scrolls
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: front, size: 11 },
     hovermode: "x unified",
     hoverlabel: { bgcolor: style.getPropertyValue("--card").trim(), bordercolor: line, font: { color: front }, namelength: 40 },
     showlegend: options.legend ?? true,
-    legend: { orientation: "h", y: -0.18, x: 0, font: { size: 10 } },
-    xaxis: { ...axis, title: { text: options.x ?? AXES[state.axis], standoff: 4 } },
-    yaxis: { ...axis, title: options.y ? { text: options.y } : undefined },
+    legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, traceorder: "normal", font: { size: 10 } },
+    xaxis: { ...axis, hoverformat: state.axis === "time" && !options.x ? ",.1f" : ",.0f", title: { text: options.x ?? AXES[state.axis], standoff: 4 } },
+    yaxis: { ...axis, exponentformat: "e", title: options.y ? { text: options.y } : undefined, ...options.up },
     yaxis2: { overlaying: "y", range: [0, 1.06], visible: false, fixedrange: true },
     shapes: options.shapes ?? [],
     barmode: "overlay",
@@ -225,17 +254,19 @@ function card(title, traces, options = {}) {
   const box = element("section", { class: options.wide ? "card wide" : "card" }, heading("h3", title));
   if (options.note) box.append(note(options.note));
   box.append(plot);
-  let shown = false;
+  let seen = false, stale = true;
   const draw = () => {
+    stale = !seen;
+    if (!seen) return;
     const made = traces();
     const legend = options.legend ?? made.filter((trace) => trace.showlegend !== false).length > 1;
     Plotly.react(plot, made, layout({ ...options, legend, shapes: options.shapes ? options.shapes() : [] }), { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] });
   };
-  new IntersectionObserver(([seen], observer) => {
-    if (!seen.isIntersecting) return;
-    shown = true; draw(); observer.disconnect();
+  new IntersectionObserver((entries) => {
+    seen = entries[entries.length - 1].isIntersecting;
+    if (stale) draw();
   }, { rootMargin: "300px" }).observe(plot);
-  drawn.push(() => shown && draw());
+  drawn.push(draw);
   return box;
 }
 
@@ -303,12 +334,12 @@ function panels() {
   const known = new Set(ELSEWHERE);
   const each = Math.max(...runs.map((run) => run.each));
   const note = each > 1 ? `each point is the mean of ${each} iterations` : "";
-  const made = PANELS.flatMap(([title, cards]) => section(title, cards.flatMap(([name, metrics, wide]) => {
+  const made = PANELS.flatMap(([title, cards]) => section(title, cards.flatMap(([name, metrics, wide, up]) => {
     metrics.forEach((metric) => known.add(metric));
     const there = some(metrics);
     if (!there.length) return [];
     const traces = wide ? () => [...learningCurve(there), ...markTraces()] : () => curves(there);
-    return [card(name, traces, { wide, note: wide ? note : "" })];
+    return [card(name, traces, { wide, up, note: wide ? note : "" })];
   })));
   const names = [...new Set(runs.flatMap((run) => Object.keys(run.metrics)))].filter((name) => !known.has(name));
   const of = (prefix) => some(names.filter((name) => name.startsWith(prefix)).sort());
@@ -326,7 +357,7 @@ function episodes() {
   return [["return", "Returns of the last episodes"], ["length", "Lengths of the last episodes"]].flatMap(([key, title]) => {
     if (!runs.some((run) => run.episodes[key].length)) return [];
     const traces = () => runs.map((run, index) => ({
-      x: run.episodes[key], type: "histogram", name: run.name, opacity: several ? 0.6 : 0.9, nbinsx: 30,
+      x: run.episodes[key], type: "histogram", name: plain(run.name), opacity: several ? 0.6 : 0.9, nbinsx: 30,
       marker: { color: COLORS[index % COLORS.length] },
     }));
     return [card(title, traces, { x: key, y: "episodes" })];
@@ -334,7 +365,7 @@ function episodes() {
 }
 
 function times() {
-  const made = runs.filter((run) => run.parts.length).slice(0, 4).map((run) =>
+  const made = runs.filter((run) => run.parts.length).map((run) =>
     card(several ? `Where the time went: ${run.name}` : "Where the time went", () => split(run), { y: "% of an iteration", legend: true, wide: !several }));
   if (some(["time/steps_per_second"]).length) made.push(card("Steps per second", () => curves(["time/steps_per_second"])));
   return made;
@@ -343,22 +374,30 @@ function times() {
 function trajectories() {
   return runs.flatMap((run) => run.trajectories.flatMap((one) => {
     const steps = one.reward.map((_, t) => t);
-    const line = (values, name, k) => ({ x: steps, y: values, name, mode: "lines", line: { width: 1.5, color: COLORS[k % COLORS.length] } });
+    const curve = (values, name, k) => ({ x: steps, y: values, name: plain(name), mode: "lines", line: { width: 1.5, color: COLORS[k % COLORS.length] } });
     const contacts = Object.keys(one.channels).filter((name) => name.includes("contact"));
     const shading = () => contacts.flatMap((name, k) => phases(one.channels[name]).map(([x0, x1]) => ({
       type: "rect", xref: "x", yref: "paper", x0, x1, y0: contacts.length > 1 ? k / contacts.length : 0,
       y1: (k + 1) / contacts.length, line: { width: 0 }, fillcolor: COLORS[(k + 2) % COLORS.length], opacity: 0.13, layer: "below",
     })));
     const shaded = contacts.length ? `shaded: ${contacts.map((name, k) => `${name} (${contacts.length > 1 ? ["below", "above"][k] || k + 1 : "all"})`).join(", ")}` : "";
+    const over = { x: "step of the episode" };
+    const options = one.options.map((name, k) => [k, name]);
+    const up = options.length ? { tickvals: options.map(([k]) => k), ticktext: options.map(([, name]) => plain(name)) } : {};
+    const dots = (values) => ({ mode: "markers", marker: { size: 3 }, text: values.map((v) => plain(one.options[v])), hovertemplate: "%{text}" });
     const cards = [
-      card("Value, and what was really returned", () => [line(one.value, "value", 0), line(one.returned, "discounted return", 1)], { x: "step of the episode" }),
-      card("Reward", () => [line(one.reward, "reward", 2)], { x: "step of the episode" }),
-      card("Actions", () => Object.entries(one.actions).map(([name, values], k) => ({ ...line(values, name, k), ...(one.options.length ? { mode: "markers", marker: { size: 3 }, text: values.map((v) => one.options[v]), hovertemplate: "%{text}" } : {}) })), { x: "step of the episode" }),
-      ...Object.entries(one.groups).map(([title, names]) => card(title, () => names.map((name, k) => line(one.channels[name], name, k)), { x: "step of the episode", note: title === "Contacts" ? "" : shaded, shapes: title === "Contacts" ? undefined : shading, legend: true })),
-      ...Object.entries(one.info).map(([name, values], k) => card(name, () => [line(values, name, k)], { x: "step of the episode" })),
+      card("Value, and what was really returned", () => [curve(one.value, "value", 0), curve(one.returned, "discounted return", 1)], over),
+      card("Reward", () => [curve(one.reward, "reward", 2)], over),
+      card("Actions", () => Object.entries(one.actions).map(([name, values], k) => ({ ...curve(values, name, k), ...(options.length ? dots(values) : {}) })), { ...over, up }),
+      ...Object.entries(one.groups).map(([title, names]) => {
+        const shapes = title === "Contacts" ? {} : { note: shaded, shapes: shading };
+        return card(title, () => names.map((name, k) => curve(one.channels[name], name, k)), { ...over, ...shapes, legend: true });
+      }),
+      ...Object.entries(one.info).map(([name, values], k) => card(name, () => [curve(values, name, k)], over)),
     ];
     const of = several ? `${run.name}, ` : "";
-    return section(`Episode: ${of}${one.title}, return ${one.return.toFixed(1)} in ${one.length} steps`, cards);
+    const title = `Episode: ${of}${one.title}, return ${one.return.toFixed(1)} in ${one.length} steps`;
+    return section(one.note ? `${title} (${one.note})` : title, cards);
   }));
 }
 
@@ -375,7 +414,9 @@ function phases(values) {
 function films() {
   const there = runs.filter((run) => run.film);
   return section("Film", there.map((run) => {
-    const video = element("video", { controls: "", loop: "", muted: "", playsinline: "", src: `data:video/mp4;base64,${run.film.data}` });
+    const bytes = Uint8Array.from(atob(run.film.data), (letter) => letter.charCodeAt(0));
+    const src = URL.createObjectURL(new Blob([bytes], { type: "video/mp4" }));
+    const video = element("video", { controls: "", loop: "", muted: "", playsinline: "", src });
     return element("section", { class: "card" }, heading("h3", several ? `${run.name}: ${run.film.name}` : run.film.name), video);
   }));
 }

@@ -36,7 +36,7 @@ PAGE = """<!doctype html>
 
 def write_report(runs: Sequence[Run], out: Path) -> Path:
     """Write a report about runs; return where."""
-    names = ", ".join(run.path.name for run in runs)
+    names = ", ".join(run.name for run in runs)
     data: dict[str, Any] = {"title": names, "runs": [contents(run) for run in runs]}
     page = PAGE.format(
         title=escape(f"{names} · surefoot"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from surefoot.core.errors import ConfigError, nearest
+from surefoot.core.errors import ConfigError, RunError, nearest
 from surefoot.core.tree import Array
 from surefoot.report.history import read
 from surefoot.run import Run
@@ -49,7 +49,7 @@ def curves(runs: Sequence[Run], metric: str, over: str) -> list[Curve]:
         values = history.metrics[metric]
         there = ~np.isnan(values)
         axis = history.axes()[over] / (60.0 if over == "time" else 1.0)
-        found.append(Curve(run.path.name, axis[there], values[there]))
+        found.append(Curve(run.name, axis[there], values[there]))
     return found
 
 
@@ -62,7 +62,8 @@ def to_file(found: Sequence[Curve], metric: str, over: str, path: Path) -> Path:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
     for curve in found:
-        axes.plot(curve.x, curve.y, label=curve.name, linewidth=1.5)
+        lone = "o" if len(curve.x) == 1 else ""
+        axes.plot(curve.x, curve.y, marker=lone, label=curve.name, linewidth=1.5)
     axes.set_xlabel(LABELS[over])
     axes.set_ylabel(metric)
     axes.grid(alpha=0.3)
@@ -71,8 +72,11 @@ def to_file(found: Sequence[Curve], metric: str, over: str, path: Path) -> Path:
         axes.legend(fontsize="small")
     else:
         axes.set_title(found[0].name, fontsize="medium")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}") from None
     return path
 
 
@@ -91,7 +95,8 @@ def draw(found: Sequence[Curve], metric: str, over: str, width: int | None = Non
             label = {0: f"{high:.4g}", ROWS - 1: f"{low:.4g}"}.get(row, "")
             lines.append(f"{label:>{EDGE}} │{cells}")
         lines.append(" " * EDGE + " └" + "─" * columns)
-        left, right = f"{start:,.4g}", f"{end:,.0f} {LABELS[over]}"
+        last = f"{end:,.2f}" if over == "time" else f"{end:,.0f}"
+        left, right = f"{start:,.4g}", f"{last} {LABELS[over]}"
         lines.append(" " * (EDGE + 2) + left + right.rjust(columns - len(left)))
     return "\n".join(lines)
 

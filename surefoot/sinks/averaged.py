@@ -14,7 +14,7 @@ SECONDS = 0.5
 """Between two writes."""
 SPREAD_SECONDS = 20.0
 """Between two looks at how numbers are spread."""
-COUNTERS = "progress/"
+COUNTERS = ("progress/", "collect/")
 """What is not averaged: the last value counts."""
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from surefoot.config import Config
 from surefoot.core.errors import ConfigError
 from surefoot.core.protocols import Sink
+from surefoot.sinks.aside import Aside, Tell
 from surefoot.sinks.averaged import Averaged
 from surefoot.sinks.optional import Optional
 
@@ -19,7 +18,7 @@ def build_boards(
     identity: str,
     directory: Path,
     step: int,
-    tell: Callable[[Mapping[str, Any]], None],
+    tell: Tell,
 ) -> list[Sink]:
     """Make what the settings ask for, for a run in this directory that goes on from a step. They
     are loaded when there is something to show, since that takes longer than many a first rollout.
@@ -32,16 +31,17 @@ def build_boards(
 
         return Averaged(TensorBoard(directory / "tensorboard", settings, step))
 
-    def wandb() -> Sink:
+    def wandb(tell: Tell) -> Sink:
         from surefoot.sinks.wandb import WeightsAndBiases
 
-        return Averaged(WeightsAndBiases(config.wandb, identity, directory, settings, tell))
+        return WeightsAndBiases(config.wandb, identity, directory, settings, tell)
 
     boards: list[Sink] = []
     if config.tensorboard:
         boards.append(Optional("TensorBoard", tensorboard, tell))
     if config.wandb.mode != "off":
-        boards.append(Optional("W&B", wandb, tell))
+        aside = Aside("W&B", lambda tell: Optional("W&B", lambda: wandb(tell), tell), tell)
+        boards.append(Averaged(aside))
     return boards
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise, zip_longest
 from typing import Any
 
@@ -20,7 +21,8 @@ from surefoot.core.metrics import Metrics
 from surefoot.core.tree import Array
 from surefoot.core.wishes import KEYS, Wishes
 from surefoot.sinks.keyboard import Keyboard
-from surefoot.sinks.statistics import duration, sections
+from surefoot.sinks.plain import printable
+from surefoot.sinks.statistics import duration, evaluated, sections
 
 SECONDS = 0.5
 """Between two pictures."""
@@ -64,16 +66,15 @@ class Dashboard:
         self._split: dict[str, float] = {}
         self._events: deque[str] = deque(maxlen=EVENTS)
         self._state = ""
+        self._evaluation: Metrics = {}
         self._keyboard = Keyboard()
         self._live = Live(console=console, auto_refresh=False, transient=False)
-        self._live.start()
         self._drawing = threading.Lock()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._attend, name="dashboard", daemon=True)
-        self._draw()
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     def write(self, step: int, metrics: Metrics) -> None:
+        self._begin()
         if self._before is None:  # a resumed run has steps behind it that took no time now
             self._before = metrics["progress/steps"] - metrics["rollout/steps"]
         if "recent/return_mean" in metrics:
@@ -83,26 +84,39 @@ class Dashboard:
             name: MEMORY * self._split.get(name, seconds) + (1 - MEMORY) * seconds
             for name, seconds in spent.items()
         }
-        self._latest = metrics
+        self._evaluation |= evaluated(metrics)
+        self._latest = {**self._evaluation, **metrics}
 
     def spread(self, step: int, arrays: Callable[[], Mapping[str, Array]]) -> None:
         pass
 
     def event(self, entry: Mapping[str, Any]) -> None:
+        self._begin()
         self._state = {"pause": "paused", "continue": ""}.get(str(entry.get("event")), self._state)
         text = entry.get("message") or _described(entry)
         now = time.strftime("%H:%M:%S")
-        self._events.extend(f"{now}  {line}" for line in str(text).splitlines())
+        self._events.extend(f"{now}  {printable(line)}" for line in str(text).splitlines())
 
     def alert(self, text: str) -> None:
         self._state = text
 
     def close(self) -> None:
+        if self._thread is None:
+            return
         self._closed.set()
         self._thread.join()
         self._keyboard.close()
         self._draw()
-        self._live.stop()
+        with suppress(OSError, SystemExit):  # the terminal is gone
+            self._live.stop()
+
+    def _begin(self) -> None:
+        """Take over the terminal, when there is something to show and somebody to give it back."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._attend, name="dashboard", daemon=True)
+            with suppress(OSError, SystemExit):  # the terminal may be gone
+                self._live.start()
+            self._thread.start()
 
     def _attend(self) -> None:
         while not self._closed.is_set():
@@ -115,8 +129,9 @@ class Dashboard:
         console = self._live.console
         width = min(WIDEST, console.width)
         body = Group(*self._parts(width - 4, console.height - FRAME - 1))
-        with self._drawing:
-            self._live.update(Panel(body, title=Text(self._title), width=width), refresh=True)
+        panel = Panel(body, title=Text(self._title), width=width)
+        with self._drawing, suppress(OSError, SystemExit):  # the terminal may be gone
+            self._live.update(panel, refresh=True)
 
     def _parts(self, width: int, height: int) -> list[RenderableType]:
         """List what to show, as much as there is room for."""
@@ -125,8 +140,9 @@ class Dashboard:
             waiting = Text("collecting the first rollout …")
             return [waiting, *self._news(width, height - 3), self._keys()]
         elapsed = time.monotonic() - self._started
-        statistics = laid_out(sections(metrics, self._recent, elapsed), width)
-        room = height - 2 - 2 - len(statistics.plain.splitlines())
+        most = height - 2 - 2
+        statistics = fitting(sections(metrics, self._recent, elapsed), width, most)
+        room = most - len(statistics.plain.splitlines())
         shown: list[RenderableType] = [self._progress(metrics, elapsed)]
         shown += [statistics] if room >= 0 else []
         for part in (self._curve(width), split_bar(self._split, width), self._health(metrics)):
@@ -226,6 +242,16 @@ def split_bar(seconds: Mapping[str, float], width: int) -> Text:
             names.append("■ ", style=COLORS[name]).append(f"{name} {spent / total:.0%}  ")
     names.truncate(width)
     return text.append("\n").append_text(names)
+
+
+def fitting(parts: dict[str, dict[str, str]], width: int, most: int) -> Text:
+    """Lay out sections in so many lines: of those after the first three, what there is room for."""
+    shown = {title: dict(fields) for title, fields in parts.items()}
+    while len((text := laid_out(shown, width)).plain.splitlines()) > most and len(shown) > 3:
+        longest = max(list(shown)[3:], key=lambda title: len(shown[title]))
+        shown[longest].popitem()
+        shown = {title: fields for title, fields in shown.items() if fields}
+    return text
 
 
 def laid_out(parts: dict[str, dict[str, str]], width: int) -> Text:

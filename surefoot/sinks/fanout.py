@@ -28,6 +28,8 @@ class FanOut:
             sink.event(entry)
 
     def close(self) -> None:
-        with ExitStack() as stack:  # every sink gets its chance, whatever another does
-            for sink in reversed(self._sinks):
+        # Every sink gets its chance, whatever another does; the first, which others may still write
+        # to, is the last.
+        with ExitStack() as stack:
+            for sink in self._sinks:
                 stack.callback(sink.close)

@@ -11,6 +11,9 @@ import tty
 from contextlib import suppress
 from typing import Any
 
+LOCAL = 3
+"""Where a terminal's attributes say whether it waits for Enter."""
+
 
 class Keyboard:
     """Standard input, if it is a terminal that this process is in the foreground of; who is in the
@@ -26,8 +29,9 @@ class Keyboard:
             time.sleep(seconds)
             return ""
         try:
-            if self._before is None:
-                self._before = termios.tcgetattr(self._wire)
+            now = termios.tcgetattr(self._wire)
+            if now[LOCAL] & termios.ICANON:  # at first, and after the shell had it in between
+                self._before = now
                 tty.setcbreak(self._wire, termios.TCSANOW)
             ready, _, _ = select.select([self._wire], [], [], seconds)
             pressed = os.read(self._wire, 1) if ready else b""

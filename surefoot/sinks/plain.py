@@ -13,7 +13,7 @@ from typing import Any
 from surefoot.core.metrics import Metrics
 from surefoot.core.signals import say_at_once
 from surefoot.core.tree import Array
-from surefoot.sinks.statistics import sections
+from surefoot.sinks.statistics import evaluated, sections
 
 SECONDS = 5.0
 """Between two blocks, or lines of metrics."""
@@ -27,9 +27,11 @@ class Paced:
     def __init__(self) -> None:
         self._started = self._shown = time.monotonic()
         self._pending: tuple[int, Metrics] | None = None
+        self._evaluation: Metrics = {}
 
     def write(self, step: int, metrics: Metrics) -> None:
-        self._pending = (step, metrics)
+        self._evaluation |= evaluated(metrics)
+        self._pending = (step, {**self._evaluation, **metrics})
         if time.monotonic() - self._shown >= SECONDS:
             self._show()
 
@@ -69,7 +71,7 @@ class PlainBlocks(Paced):
         elapsed = time.monotonic() - self._started
         for title, fields in sections(metrics, self._recent, elapsed).items():
             lines += [f"-- {title} ".ljust(2 + LABEL + VALUE, "-")]
-            lines += [f"  {name:<{LABEL}}{value:>{VALUE}}" for name, value in fields.items()]
+            lines += [f"  {_cut(name):<{LABEL}}{value:>{VALUE}}" for name, value in fields.items()]
         return "\n".join(lines) + "\n"
 
 
@@ -102,6 +104,15 @@ class Silent:
         pass
 
 
+def _cut(name: str) -> str:
+    return name if len(name) < LABEL else f"{name[: LABEL - 2]}…"
+
+
+def printable(text: str, besides: str = "") -> str:
+    """Leave out control characters: names and messages may be anybody's."""
+    return "".join(c if c.isprintable() or c in besides else "?" for c in text)
+
+
 def _line(entry: Mapping[str, Any]) -> str:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     return json.dumps({"time": now, **entry}, default=str)
@@ -110,6 +121,8 @@ def _line(entry: Mapping[str, Any]) -> str:
 def say(text: str) -> None:
     """Print, unless nobody listens any more: a closed pipe must not end a training."""
     try:
-        print(text, flush=True)
-    except OSError:
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        known = printable(text, "\n\t").encode(encoding, "replace").decode(encoding)
+        print(known, flush=True)
+    except (OSError, ValueError):  # closed, at either end
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115

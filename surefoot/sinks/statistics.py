@@ -48,6 +48,11 @@ def _reported(metrics: Metrics, prefix: str, title: str) -> dict[str, dict[str, 
     return {title: shown} if shown else {}
 
 
+def evaluated(metrics: Metrics) -> Metrics:
+    """Pick what the last evaluation said: it is shown until there is another."""
+    return {name: value for name, value in metrics.items() if name.startswith("evaluate/")}
+
+
 def duration(seconds: float) -> str:
     """Write a time span for people: 8.3s, 4:05, 1:02:03."""
     if seconds < 60:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tensorboard.summary.writer.event_file_writer import (  # type: ignore[impor
 )
 from torch.utils.tensorboard import summary as summaries
 
+from surefoot.core import tree
 from surefoot.core.metrics import Metrics
 from surefoot.core.tree import Array
 
@@ -34,9 +36,10 @@ class TensorBoard:
     def __init__(self, directory: Path, settings: Mapping[str, Any], step: int) -> None:
         """`step` is where the run goes on: what was written after it counts no more."""
         self._file = EventFileWriter(str(directory), flush_secs=FLUSH_SECONDS)
-        if step:
-            log = SessionLog(status=SessionLog.START)
-            self._file.add_event(Event(wall_time=time.time(), step=step + 1, session_log=log))
+        self._aside = ThreadPoolExecutor(1, "pictures")
+        self._pictures: list[Future[None]] = []
+        log = SessionLog(status=SessionLog.START)
+        self._file.add_event(Event(wall_time=time.time(), step=step + 1, session_log=log))
         for part in hyperparameters(settings):
             self._add(step, part)
 
@@ -55,11 +58,18 @@ class TensorBoard:
             case "evaluation":
                 self.write(entry["step"], entry["metrics"])
             case "video":
-                picture = Summary.Image(encoded_image_string=moving_picture(Path(entry["path"])))
-                self._add(entry["step"], Summary(value=[Summary.Value(tag="video", image=picture)]))
+                made = self._aside.submit(self._show, entry["step"], Path(entry["path"]))
+                self._pictures.append(made)
 
     def close(self) -> None:
+        self._aside.shutdown()
         self._file.close()
+        for made in self._pictures:
+            made.result()  # raises what went wrong
+
+    def _show(self, step: int, film: Path) -> None:
+        picture = Summary.Image(encoded_image_string=moving_picture(film))
+        self._add(step, Summary(value=[Summary.Value(tag="video", image=picture)]))
 
     def _add(self, step: int, summary: Summary) -> None:
         self._file.add_event(Event(wall_time=time.time(), step=step, summary=summary))
@@ -83,20 +93,13 @@ def histogram(name: str, values: Array) -> Summary:
 
 def hyperparameters(settings: Mapping[str, Any]) -> tuple[Summary, Summary, Summary]:
     """Write settings for the table in which runs are compared."""
+    named = {
+        name: value if isinstance(value, bool | int | float | str) else str(value)
+        for name, value in tree.items(settings, separator=".")
+        if value is not None
+    }
     found: tuple[Summary, Summary, Summary]
-    found = summaries.hparams(flat(settings), dict.fromkeys(SCORES, 0.0))  # type: ignore[no-untyped-call]
-    return found
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Write nested settings as `ppo.epochs`; what is no number or word becomes one."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}.")
-        elif value is not None:
-            plain = isinstance(value, bool | int | float | str)
-            found[prefix + name] = value if plain else str(value)
+    found = summaries.hparams(named, dict.fromkeys(SCORES, 0.0))  # type: ignore[no-untyped-call]
     return found
 
 
@@ -104,13 +107,14 @@ def moving_picture(path: Path) -> bytes:
     """Turn a video into an animated picture."""
     import av
 
+    chosen: list[Any] = []
     with av.open(str(path)) as video:
-        frames: list[Any] = [frame.to_image() for frame in video.decode(video=0)]  # type: ignore[no-untyped-call]
-        rate = float(video.streams.video[0].average_rate or 30)
-    every = -(-len(frames) // FRAMES)
-    chosen = frames[::every]
-    for frame in chosen:
-        frame.thumbnail((SIDE, SIDE))
+        stream = video.streams.video[0]
+        every, rate = max(1, -(-stream.frames // FRAMES)), float(stream.average_rate or 30)
+        for number, frame in enumerate(video.decode(stream)):
+            if number % every == 0:
+                chosen.append(frame.to_image())  # type: ignore[no-untyped-call]
+                chosen[-1].thumbnail((SIDE, SIDE))
     file = io.BytesIO()
     pace = {"duration": 1000 * every / rate, "loop": 0}
     chosen[0].save(file, "GIF", save_all=True, append_images=chosen[1:], **pace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Protocol
 
@@ -27,7 +28,8 @@ def terminal(output: Output, title: str, recent: int, crew: str, wishes: Wishes)
 
     def what_suits() -> View:
         console = Console()
-        if console.is_terminal and not console.is_dumb_terminal:
+        # FORCE_COLOR makes rich take a pipe for a terminal.
+        if sys.stdout.isatty() and not console.is_dumb_terminal:
             return Dashboard(console, title, recent, crew, wishes)
         return PlainBlocks(title, recent)
 

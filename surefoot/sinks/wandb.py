@@ -12,12 +12,14 @@ from surefoot.core.tree import Array
 
 SECONDS = 15
 """How long a run waits for Weights & Biases before it keeps everything on disk instead."""
+FINISH_SECONDS = 45
+"""How long the end of a run waits for what is still to be sent; `wandb sync` sends the rest."""
 MODELS = {"best": "best_return_pi_ckpt.pth", "final": "final_actor.pth"}
 
 
 class WeightsAndBiases:
-    """One run there, with the id of ours, which a resume goes on with. What was shown before a kill
-    is what the resumed run shows again, so steps that are known are left out."""
+    """One run there, with the id of ours, which a resume goes on with. W&B takes no step twice:
+    what was shown before a kill stays, which is what an exact resume shows again."""
 
     def __init__(
         self,
@@ -35,9 +37,11 @@ class WeightsAndBiases:
             "id": identity,
             "resume": "allow",
             "dir": str(directory),
-            "name": directory.name,
+            "name": directory.resolve().name,
             "config": dict(config),
-            "settings": wandb.Settings(console="off", silent=True, init_timeout=SECONDS),
+            "settings": wandb.Settings(
+                console="off", silent=True, init_timeout=SECONDS, finish_timeout=FINISH_SECONDS
+            ),
             **settings.model_dump(include={"project", "entity", "group"}),
             "tags": list(settings.tags),
         }
@@ -67,7 +71,8 @@ class WeightsAndBiases:
                 self._run.log(entry["metrics"], step=entry["step"])
             case "video":
                 video = self._wandb.Video(str(entry["path"]), format="mp4")
-                self._run.log({"video": video}, step=entry["step"])
+                # W&B takes no steps back, and the film is of one that is over.
+                self._run.log({"video": video, "video_step": entry["step"]}, commit=False)
             case "finish" | "stop":
                 self._keep_models()
 

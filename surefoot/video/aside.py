@@ -8,14 +8,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from surefoot.core.errors import SurefootError
 from surefoot.envs.make import Factory, ship, unship
 from surefoot.recording import Player, record
-from surefoot.video.shoot import PICTURES, natural_rate
+from surefoot.video.shoot import PICTURES, natural_rate, need_no_screen
 
 PATIENCE = 60.0
 """Seconds that a run which ends waits for its last film."""
@@ -46,18 +48,21 @@ class Cameras:
             return
         self._step = player.step
         self._path = self._directory / f"step_{player.step:012d}.mp4"
-        order = (sys.path, ship(self._make), player, self._env, self._seed, self._path)
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "surefoot.video.aside"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=self._said,
-            start_new_session=True,  # Ctrl-C is the parent's business
-        )
-        assert self._child.stdin is not None
-        with self._child.stdin as wire:
-            wire.write(cloudpickle.dumps(order))
+        try:
+            order = (sys.path, ship(self._make), player, self._env, self._seed, self._path)
+            self._said = tempfile.TemporaryFile()  # noqa: SIM115
+            with tempfile.TemporaryFile() as letter:  # a pipe would wait for its reader
+                letter.write(cloudpickle.dumps(order))
+                letter.seek(0)
+                self._child = subprocess.Popen(
+                    [sys.executable, "-m", "surefoot.video.aside"],
+                    stdin=letter,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._said,
+                    start_new_session=True,  # Ctrl-C is the parent's business
+                )
+        except (OSError, SurefootError) as error:
+            self._say(f"failed: {error}", player.step)
 
     def look(self, patience: float = 0.0) -> None:
         """See if a film is finished; tell."""
@@ -66,8 +71,9 @@ class Cameras:
         try:
             code = self._child.wait(patience) if patience else self._child.poll()
         except subprocess.TimeoutExpired:
-            self._child.kill()
-            code = self._child.wait()
+            self.close()
+            self._say(f"is given up: it took longer than {patience:.0f} s", self._step)
+            return
         if code is None:
             return
         self._child = None
@@ -83,8 +89,12 @@ class Cameras:
             self._say(f"failed: {words[-1] if words else f'code {code}'}", self._step)
 
     def wait(self) -> None:
-        """Let a film that is under way be finished."""
-        self.look(PATIENCE)
+        """Let a film that is under way be finished, unless somebody has no patience."""
+        self.look()
+        if self._child is not None:
+            self._tell({"event": "video-wait", "message": "waiting for the last film; Ctrl-C: not"})
+            with suppress(KeyboardInterrupt):
+                self.look(PATIENCE)
 
     def close(self) -> None:
         """Give up a film that is still under way: nobody is left to wait for it."""
@@ -107,6 +117,7 @@ def main() -> None:
     from surefoot.video.film import make_film
 
     torch.set_num_threads(1)
+    need_no_screen()
     make = unship(shipped)
     scene = list(record(player, make, env, 1, seed, film=True))
     make_film(out, [scene], natural_rate(make))

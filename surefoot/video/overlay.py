@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -20,7 +20,7 @@ WIDEST = 960
 """Pixels of a column at most."""
 LINE, MARGIN, GRAPH = 20, 10, 56
 """Pixels of a line of text, around the panel, and of the graph of rewards."""
-MOST_BARS = 8
+MOST_BARS = 18
 """Options or numbers of an action that have a bar."""
 BACK, FRONT, DIM = (22, 24, 30), (235, 235, 240), (150, 155, 165)
 REWARD, VALUE, TAKEN, OTHER = (95, 200, 130), (110, 170, 255), (255, 180, 80), (90, 100, 125)
@@ -42,11 +42,7 @@ class Panel:
     @cached_property
     def known(self) -> dict[str, Array]:
         """Everything that can be shown by name: numbers observed, and reported."""
-        trajectory, observed = self.trajectory, {}
-        if isinstance(trajectory.obs, np.ndarray):
-            columns = trajectory.obs.reshape(len(trajectory.obs), -1).T
-            observed = dict(zip(trajectory.about["observation_names"], columns, strict=True))
-        return {**observed, **trajectory.info}
+        return {**self.trajectory.channels(), **self.trajectory.info}
 
     @cached_property
     def size(self) -> tuple[int, int]:
@@ -92,7 +88,7 @@ class Panel:
         head = f"return {so_far:,.1f}    step {t + 1:,}{ended}"
         draw.text((MARGIN, top), head, FRONT, font)
         policy = f"policy of step {trajectory.about['step']:,}"
-        draw.text((width - MARGIN, top), policy, DIM, font, anchor="ra")
+        draw.text((width - MARGIN, top + LINE), policy, DIM, _font(13), anchor="ra")
         figures = {"value": trajectory.value[t], "entropy": trajectory.entropy[t]}
         shown = "    ".join(f"{name} {value:.2f}" for name, value in figures.items())
         draw.text((MARGIN, top + LINE), shown, VALUE, _font(13))
@@ -135,23 +131,29 @@ class Panel:
         label = "probabilities" if chances.size else "action"
         draw.text((left, top), label, DIM, _font(13))
         top, start = top + LINE, left + min(130, (right - left) // 2)
-        shares = chances.reshape(-1) if chances.size else action
-        taken = np.zeros(len(shares), bool)
-        if chances.size:
-            taken.reshape(chances.shape)[np.arange(len(action)), action] = True
+        shares, taken = (chances, self._taken(action)) if chances.size else (action, [])
+        most = max(1.0, float(np.abs(self.trajectory.action).max()))
         for number, name in enumerate(self._bars):
             y = top + 14 * number
-            color = TAKEN if taken[number] or not chances.size else OTHER
+            color = TAKEN if number in taken or not chances.size else OTHER
             draw.text((left, y - 1), name[:18], FRONT, _font(11))
             if chances.size:
                 end = start + shares[number] * (right - start)
                 draw.rectangle((start, y + 2, end, y + 10), color)
             else:
                 middle, half = (start + right) / 2, (right - start) / 2
-                end = middle + half * float(np.clip(shares[number], -1, 1))
+                end = middle + half * float(shares[number]) / most
                 draw.rectangle((min(middle, end), y + 2, max(middle, end), y + 10), color)
                 draw.line([(middle, y), (middle, y + 12)], DIM)
 
+    def _taken(self, action: Array) -> list[int]:
+        """Find the bars of the options that were taken: those of one choice follow another's."""
+        if len(action) == 1:
+            return [int(action[0])]
+        names = self.trajectory.about["action_names"]
+        return [names.index(f"choice {n}: {option}") for n, option in enumerate(action.tolist(), 1)]
 
+
+@cache
 def _font(size: int) -> ImageFont.ImageFont | ImageFont.FreeTypeFont:
     return ImageFont.load_default(size)

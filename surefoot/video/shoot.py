@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -14,6 +16,9 @@ from surefoot.run import Run
 FPS = 30
 """Of an environment that names no rate of its own."""
 PICTURES = {"render_mode": "rgb_array"}
+SCREENS = ("DISPLAY", "WAYLAND_DISPLAY")
+"""One of them is set where there is a screen, on Linux."""
+WITHOUT_SCREEN = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy", "MUJOCO_GL": "egl"}
 
 
 def shoot(
@@ -29,22 +34,33 @@ def shoot(
 ) -> Path:
     """Film episodes of a checkpoint, or of several side by side in the same episodes."""
     from surefoot.video.film import make_film  # PyAV takes a while, which training does not need
+    from surefoot.video.overlay import Panel
 
     make = run.factory(PICTURES)
-    rate = fps or natural_rate(make)
+    natural = natural_rate(make)  # says so if there are no pictures
     players = [run.player(which, deterministic) for which in side_by_side or [checkpoint]]
     seed = run.config.seed if seed is None else seed
     address = 0 if side_by_side else None
-    columns = [
-        list(record(player, make, run.config.env, episodes, seed, address, film=True))
-        for player in players
-    ]
+    columns: list[list[Trajectory]] = []
+    for player in players:
+        columns.append([])
+        for one in record(player, make, run.config.env, episodes, seed, address, film=True):
+            Panel(one, channels)  # says so at once if there are no such channels
+            columns[-1].append(one)
     scenes: list[Sequence[Trajectory]] = list(zip(*columns, strict=True))
-    return make_film(out or default_path(run.path, players), scenes, rate, channels)
+    return make_film(out or default_path(run.path, players), scenes, fps or natural, channels)
+
+
+def need_no_screen() -> None:
+    """Let pygame and MuJoCo draw where there is no screen; who has settled that is left alone."""
+    if sys.platform == "linux" and not any(os.environ.get(name) for name in SCREENS):
+        for name, value in WITHOUT_SCREEN.items():
+            os.environ.setdefault(name, value)
 
 
 def natural_rate(make: Factory) -> int:
     """Ask an environment how many pictures it shows in a second; it must have some."""
+    need_no_screen()
     with closing(make()) as env:
         metadata = dict(getattr(env, "metadata", None) or {})
         modes = metadata.get("render_modes", [])

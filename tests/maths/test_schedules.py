@@ -2,9 +2,9 @@
 
 import pytest
 
-from surefoot.config import Constant, Cosine, Linear, parse_schedule
 from surefoot.learn.rates import follow
 from surefoot.maths import schedules
+from surefoot.schedules import Constant, Cosine, Linear, parse_schedule
 
 
 @pytest.mark.parametrize(

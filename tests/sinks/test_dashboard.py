@@ -81,6 +81,38 @@ def test_it_fits_into_a_terminal_that_is_not_high(height: int) -> None:
     picture = shown(80, height, events=5)
     assert picture.count("│\n") + 2 < height
     assert "q stop" in picture
+    assert ("mean_ep_return" in picture) == (height >= 20)
+
+
+def test_many_metrics_of_an_environment_leave_room_for_what_everybody_needs() -> None:
+    many = {f"env/part {number}": 1.0 for number in range(20)}
+    picture = shown(80, 24, **many, **{"evaluate/return_mean": 5.0})
+    for field in ("mean_ep_return", "success_rate", "learning_rate", "q stop"):
+        assert field in picture, field
+    assert picture.count("│\n") + 2 < 24
+
+
+def test_the_last_evaluation_stays() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, height=50, color_system=None)
+    panel = Dashboard(console, "title", 100, CREW, Wishes())
+    panel.write(1, {**METRICS, "evaluate/return_mean": 123.0})
+    panel.write(2, METRICS)
+    panel.close()
+    assert "123" in screen.getvalue().split("╭")[-1]
+
+
+def test_a_terminal_that_goes_away_is_no_fault() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError("Input/output error")
+
+    console = Console(file=Gone(), force_terminal=True, width=80, height=24)
+    panel = Dashboard(console, "title", 100, CREW, Wishes())
+    with pytest.raises(OSError, match="Input/output"):
+        console.file.write("")
+    panel.write(1, METRICS)
+    panel.close()
 
 
 def test_it_says_what_is_going_to_happen() -> None:
@@ -88,6 +120,7 @@ def test_it_says_what_is_going_to_happen() -> None:
     console = Console(file=screen, force_terminal=True, width=100, height=40, color_system=None)
     panel = Dashboard(console, "title", 100, CREW, wishes)
     wishes.ask("pause")
+    panel.event({"event": "note", "message": "something"})
     panel.close()
     assert "after this iteration: pause" in screen.getvalue()
 

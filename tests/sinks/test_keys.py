@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from shlex import join
+from shlex import join, quote
 
 import pytest
 
@@ -29,7 +29,10 @@ class Tmux:
 
     def __init__(self, command: str) -> None:
         self._server = f"surefoot-{os.getpid()}-{time.monotonic_ns()}"
-        kept = f"env -u COLUMNS -u LINES {command}; echo code=$?; sleep 1000"
+        # A shell with job control: whatever is stopped goes on at once, in the foreground.
+        again = "code=$?; if [ $code -eq 148 ]; then fg; code=$?; fi"
+        shown = f"env -u COLUMNS -u LINES {command}; {again}; echo code=$code; sleep 1000"
+        kept = f"bash -mc {quote(shown)}"
         self._tmux("new-session", "-d", "-x", "100", "-y", "40", kept)
 
     def press(self, key: str) -> None:
@@ -97,6 +100,20 @@ def test_c_saves_e_evaluates_and_q_stops_a_run_that_can_be_resumed(
     assert run.checkpoints[-1].manifest.exact
     (entry,) = [entry for entry in run.journal() if entry["event"] == "evaluation"]
     assert "evaluate/return_mean" in entry["metrics"]
+
+
+def test_v_films_the_policy_while_training_goes_on(terminal: Tmux, tmp_path: Path) -> None:
+    terminal.press("v")
+    terminal.wait("film of step")
+    (film,) = (tmp_path / "run" / "videos").glob("*.mp4")
+    assert film.stat().st_size > 1_000
+
+
+def test_keys_work_again_after_the_shell_had_the_terminal(terminal: Tmux) -> None:
+    terminal.press("C-z")
+    time.sleep(1)
+    terminal.press("p")
+    terminal.wait("paused, p goes on")
 
 
 def test_ctrl_c_says_that_it_saves_and_leaves_the_terminal_as_it_was(terminal: Tmux) -> None:

@@ -112,6 +112,34 @@ def test_blocks_come_at_a_readable_rate_and_the_last_always(
     assert out.rindex("99") > out.rindex("-- trainer --")
 
 
+def test_the_last_evaluation_stays(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sink = PlainBlocks("title", recent=100)
+    sink.write(1, {**METRICS, "evaluate/return_mean": 300.0})
+    sink.write(2, METRICS)
+    sink.close()
+    assert blocks(capsys.readouterr().out)["evaluation"] == {"return_mean": "300"}
+
+
+def test_names_and_messages_of_others_do_no_harm(capsys: pytest.CaptureFixture[str]) -> None:
+    sink = PlainBlocks("title", recent=100)
+    sink.event({"event": "note", "message": "one\x1b[2J\ntwo"})
+    sink.write(1, {**METRICS, f"env/{'long ' * 20}": 1.0})
+    sink.close()
+    out = capsys.readouterr().out
+    assert "one?[2J\ntwo\n" in out
+    lines = [line for line in out.splitlines() if line[:2] in ("--", "  ")]
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_a_pipe_is_no_terminal_whatever_is_said_about_colors(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert isinstance(terminal("auto", "title", 100, "", Wishes()), PlainBlocks)
+
+
 def test_json_logs_are_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     sink = JsonLogs()
     sink.event({"event": "start", "message": "two\nlines"})

@@ -1,17 +1,20 @@
 """What TensorBoard's own reader finds."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import surefoot
 from surefoot.sinks.averaged import Averaged
 from surefoot.sinks.optional import Optional
 from surefoot.sinks.tensorboard import TensorBoard
+from surefoot.video.film import write
 
 ALL = {"scalars": 0, "histograms": 0, "images": 0, "tensors": 0}
 
@@ -55,6 +58,28 @@ def test_a_run_that_goes_on_leaves_no_point_twice(tmp_path: Path) -> None:
     going_on.close()
     early = [(step, float(step)) for step in range(1, 6)]
     assert points(tmp_path, "a") == [*early, (6, 60.0), (7, 70.0), (8, 80.0)]
+
+
+def test_a_run_that_begins_again_leaves_no_point_twice(tmp_path: Path) -> None:
+    killed = TensorBoard(tmp_path, {}, 0)
+    killed.write(10, {"a": 1.0})
+    killed.event({"event": "save"})
+    again = TensorBoard(tmp_path, {}, 0)
+    again.write(10, {"a": 2.0})
+    again.close()
+    assert points(tmp_path, "a") == [(10, 2.0)]
+
+
+def test_a_film_is_a_moving_picture(tmp_path: Path) -> None:
+    pictures = [np.full((64, 96, 3), 2 * n, np.uint8) for n in range(100)]
+    write(tmp_path / "film.mp4", pictures, 50)
+    sink = TensorBoard(tmp_path / "there", {}, 0)
+    sink.event({"event": "video", "step": 5, "path": str(tmp_path / "film.mp4")})
+    sink.close()
+    (event,) = read(tmp_path / "there").Images("video")
+    shown: Any = Image.open(io.BytesIO(event.encoded_image_string))
+    assert (event.step, shown.format, shown.size) == (5, "GIF", (96, 64))
+    assert shown.n_frames == 50
 
 
 def test_a_run_that_goes_back_to_an_earlier_checkpoint_has_one_curve(tmp_path: Path) -> None:

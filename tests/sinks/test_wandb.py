@@ -11,11 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import surefoot
+from surefoot.config import WandbConfig
 from surefoot.core.errors import ConfigError
 from surefoot.run import Run
+from surefoot.sinks.wandb import WeightsAndBiases
+from surefoot.video.film import write
 
 wandb_internal = pytest.importorskip("wandb.proto.wandb_internal_pb2")
 pytestmark = pytest.mark.slow
@@ -90,6 +94,22 @@ def test_a_resumed_run_goes_on_in_the_same_one(run: Run) -> None:
     found = {record.run.run_id for record in kept(run) if record.HasField("run")}
     assert found == {run.identity["id"]}
     assert max(history(run, "progress/steps")) >= 6_000
+
+
+def test_films_and_histograms_are_there_also_of_a_step_that_is_over(tmp_path: Path) -> None:
+    write(tmp_path / "film.mp4", [np.zeros((64, 64, 3), np.uint8)] * 10, 10)
+    settings = WandbConfig(mode="offline")
+    sink = WeightsAndBiases(settings, "abc", tmp_path, {}, lambda entry: None)
+    sink.write(10, {"a": 1.0})
+    sink.spread(10, lambda: {"numbers": np.arange(100.0)})
+    sink.event({"event": "video", "step": 5, "path": str(tmp_path / "film.mp4")})
+    sink.write(20, {"a": 2.0})
+    sink.close()
+    (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    items = [item for record in records(file) for item in record.history.item]
+    named = {name for item in items for name in (item.key, *item.nested_key)}
+    assert {"a", "numbers", "video", "video_step"} <= named
+    assert list(tmp_path.glob("wandb/offline-run-*/files/media/videos/*.mp4"))
 
 
 def test_no_file_of_a_run_holds_a_key(run: Run) -> None:

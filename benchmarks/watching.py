@@ -1,0 +1,100 @@
+"""What it costs to watch a training, and to look back at a long one.
+
+    python benchmarks/watching.py [--repeats 5]
+
+The same training without any sink but the log, and with all of them: the dashboard on a
+pseudo-terminal, TensorBoard, and W&B, which is offline. Then a report about 10 million steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pty
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from apart import in_turn, spread
+
+STEPS, WARM = 100_000, 20
+"""Of a training, and iterations of it that do not count."""
+ROWS = 50_000
+"""Of the long run's metrics."""
+WAYS = {
+    "the log alone": ["--quiet", "--no-tensorboard"],
+    "dashboard, TensorBoard, W&B": ["--wandb.mode", "offline"],
+}
+
+
+def train(out: Path, flags: list[str], steps: int = STEPS) -> list[dict[str, float]]:
+    """Train on a terminal that nobody looks at; return the metrics."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "surefoot", "train", "CartPole-v1", "--out", str(out)]
+    words = [*command, "--total-steps", str(steps), "--hall-of-fame", "0", *flags]
+    child = subprocess.Popen(words, stdout=theirs, stderr=subprocess.DEVNULL, stdin=theirs)
+    os.close(theirs)
+    threading.Thread(target=_drain, args=(ours,), daemon=True).start()
+    if child.wait():
+        raise SystemExit(f"{' '.join(words)} failed")
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def _drain(terminal: int) -> None:
+    try:
+        while os.read(terminal, 65_536):
+            pass
+    except OSError:  # the other end is closed
+        os.close(terminal)
+
+
+def costs(way: str) -> tuple[float, float]:
+    """Return microseconds per step, and which share of them is time/reporting."""
+    with tempfile.TemporaryDirectory() as place:
+        rows = train(Path(place) / "run", WAYS[way])[WARM:]
+    parts = [n for n in rows[-1] if n.startswith("time/") and n != "time/steps_per_second"]
+    seconds = {name: sum(row.get(name, 0.0) for row in rows) for name in parts}
+    spent, steps = sum(seconds.values()), sum(row["rollout/steps"] for row in rows)
+    return 1e6 * spent / steps, seconds["time/reporting"] / spent
+
+
+def sinks(repeats: int) -> None:
+    found = in_turn(list(WAYS), costs, repeats)
+    first = statistics.median(cost for cost, _ in next(iter(found.values())))
+    print(f"CartPole-v1, {STEPS:,} steps, µs per step, medians of {repeats}")
+    for way, measured in found.items():
+        all_costs, shares = zip(*measured, strict=True)
+        ratio = statistics.median(all_costs) / first
+        share = f"reporting {statistics.median(shares):.1%} of the time"
+        print(f"  {way:<30}{spread(all_costs, 1):<28}{ratio:5.3f} ×   {share}", flush=True)
+
+
+def report() -> None:
+    """Let a run's metrics look as after 10 million steps; write a report."""
+    with tempfile.TemporaryDirectory() as place:
+        run = Path(place) / "run"
+        row = train(run, ["--quiet"], 2_000)[-1]
+        with (run / "metrics.jsonl").open("w") as file:
+            for number in range(1, ROWS + 1):
+                wobble = 1 + 0.1 * (number * 7919 % 1000) / 1000
+                varied = {name: value * wobble for name, value in row.items()}
+                file.write(json.dumps({**varied, "step": 200 * number}) + "\n")
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "surefoot", "report", str(run)], check=True)
+        seconds = time.perf_counter() - begun
+        size = (run / "report.html").stat().st_size
+        what = f"report about {ROWS:,} rows of {len(row)} metrics"
+        print(f"{what}: {seconds:.1f} s, {size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    sinks(options.repeats)
+    report()
