@@ -35,7 +35,7 @@ const PANELS = [
 ];
 // Settings in which runs of one kind may differ.
 const NUMBERLESS = ["seed", "collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error", "tensorboard", "wandb", "video_every", "hall_of_fame", "keep", "max_hours"];
-const LONGEST = 28;
+const LONGEST = 28, CLOSE = 250;
 const ELSEWHERE = ["evaluate/return_mean", "evaluate/return_std", "recent/success_reported", "update/epochs", "update/optimizer_steps"];
 const COARSE = window.matchMedia("(pointer: coarse)").matches;
 const state = {
@@ -153,7 +153,8 @@ function curves(metrics) {
 function bandTraces(members, metric, named) {
   const color = COLORS[members[0] % COLORS.length];
   const { x, mean, low, high } = band(members, metric);
-  const name = plain(`mean of ${members.length} seeds${named ? ", " + short(metric) : ""}`);
+  const who = groups.length > 1 ? members.map((index) => runs[index].name).join(", ") : `${members.length} seeds`;
+  const name = plain(`mean of ${who}${named ? ", " + short(metric) : ""}`);
   const id = `band ${members[0]} ${metric}`;
   const edge = { mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: id };
   return [
@@ -240,8 +241,8 @@ function layout(options = {}) {
     hoverlabel: { bgcolor: style.getPropertyValue("--card").trim(), bordercolor: line, font: { color: front }, namelength: 40 },
     showlegend: options.legend ?? true,
     legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, traceorder: "normal", font: { size: 10 } },
-    xaxis: { ...axis, hoverformat: state.axis === "time" && !options.x ? ",.1f" : ",.0f", title: { text: options.x ?? AXES[state.axis], standoff: 4 } },
-    yaxis: { ...axis, exponentformat: "e", title: options.y ? { text: options.y } : undefined, ...options.up },
+    xaxis: { ...axis, hoverformat: state.axis === "time" && !options.x ? ",.1f" : ",.0f", title: { text: options.x ?? AXES[state.axis], standoff: 4 }, ...options.across },
+    yaxis: { ...axis, exponentformat: "e", minexponent: 5, separatethousands: true, title: options.y ? { text: options.y } : undefined, ...options.up },
     yaxis2: { overlaying: "y", range: [0, 1.06], visible: false, fixedrange: true },
     shapes: options.shapes ?? [],
     barmode: "overlay",
@@ -260,7 +261,9 @@ function card(title, traces, options = {}) {
     if (!seen) return;
     const made = traces();
     const legend = options.legend ?? made.filter((trace) => trace.showlegend !== false).length > 1;
-    Plotly.react(plot, made, layout({ ...options, legend, shapes: options.shapes ? options.shapes() : [] }), { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] });
+    const shapes = options.shapes ? options.shapes() : [];
+    const buttons = { displaylogo: false, displayModeBar: COARSE ? false : "hover", modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+    Plotly.react(plot, made, layout({ ...options, up: { ...heights(made), ...options.up }, legend, shapes }), { responsive: true, ...buttons });
   };
   new IntersectionObserver((entries) => {
     seen = entries[entries.length - 1].isIntersecting;
@@ -268,6 +271,15 @@ function card(title, traces, options = {}) {
   }, { rootMargin: "300px" }).observe(plot);
   drawn.push(draw);
   return box;
+}
+
+function heights(traces) {
+  // Few seeds have wide intervals: what was measured is to be seen first.
+  if (!traces.some((trace) => trace.fill === "tonexty")) return {};
+  const seen = traces.filter((trace) => trace.line?.width !== 0 && !trace.yaxis).flatMap((trace) => trace.y).filter((y) => y !== null);
+  const low = seen.reduce((a, b) => Math.min(a, b), Infinity), high = seen.reduce((a, b) => Math.max(a, b), -Infinity);
+  const more = 0.08 * (high - low) || 1;
+  return { range: [low - more, high + more] };
 }
 
 function heading(level, text) {
@@ -382,16 +394,20 @@ function trajectories() {
     })));
     const shaded = contacts.length ? `shaded: ${contacts.map((name, k) => `${name} (${contacts.length > 1 ? ["below", "above"][k] || k + 1 : "all"})`).join(", ")}` : "";
     const over = { x: "step of the episode" };
+    // So few that a gait can be seen.
+    const closer = steps.length > 2 * CLOSE ? { ...over, across: { range: [0, CLOSE] } } : over;
+    const hint = closer === over ? "" : `the first ${CLOSE} steps (double click: all)`;
     const options = one.options.map((name, k) => [k, name]);
     const up = options.length ? { tickvals: options.map(([k]) => k), ticktext: options.map(([, name]) => plain(name)) } : {};
     const dots = (values) => ({ mode: "markers", marker: { size: 3 }, text: values.map((v) => plain(one.options[v])), hovertemplate: "%{text}" });
     const cards = [
       card("Value, and what was really returned", () => [curve(one.value, "value", 0), curve(one.returned, "discounted return", 1)], over),
       card("Reward", () => [curve(one.reward, "reward", 2)], over),
-      card("Actions", () => Object.entries(one.actions).map(([name, values], k) => ({ ...curve(values, name, k), ...(options.length ? dots(values) : {}) })), { ...over, up }),
+      card("Actions", () => Object.entries(one.actions).map(([name, values], k) => ({ ...curve(values, name, k), ...(options.length ? dots(values) : {}) })), { ...closer, up, note: hint }),
       ...Object.entries(one.groups).map(([title, names]) => {
-        const shapes = title === "Contacts" ? {} : { note: shaded, shapes: shading };
-        return card(title, () => names.map((name, k) => curve(one.channels[name], name, k)), { ...over, ...shapes, legend: true });
+        const contacts = title === "Contacts" ? {} : { shapes: shading };
+        const note = [hint, title === "Contacts" ? "" : shaded].filter((text) => text).join("; ");
+        return card(title, () => names.map((name, k) => curve(one.channels[name], name, k)), { ...closer, ...contacts, note, legend: true });
       }),
       ...Object.entries(one.info).map(([name, values], k) => card(name, () => [curve(values, name, k)], over)),
     ];

@@ -280,5 +280,7 @@ def _block(title: str, fields: dict[str, str], size: int) -> list[Text]:
 
 def _described(entry: Mapping[str, Any]) -> str:
     """Put an event into words that brings none of its own."""
+    if entry.get("event") == "save":
+        return f"saved step {entry['step']:,} in {entry['seconds']:.2f} s"
     facts = (f"{name} {value}" for name, value in entry.items() if name not in ("event", "config"))
     return ", ".join([str(entry.get("event", "")), *facts])
