@@ -367,7 +367,7 @@ def _finished(work: Callable[[], Run], options: Shown) -> int:
     best = "" if row["best_return"] is None else f", best return {row['best_return']:.2f}"
     print(f"Ended after {row['steps']:,} steps ({run.ending}){best}.")
     path = quote(str(run.path))
-    print(f"The run is in {path}. Next:\n  surefoot eval {path}")
+    print(f"The run is in {path}. Next:\n  surefoot eval {path}\n  surefoot report {path}")
     if run.condition != "finished":
         print(f"  surefoot resume {path}")
         _explain_repetition(run)

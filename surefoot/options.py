@@ -247,7 +247,8 @@ class ReportOptions(Model):
 
 
 class PlotOptions(Model):
-    """Draw a curve of a run, or several in one picture; without --out in the terminal."""
+    """Draw a curve of a run, or several in one picture; without --out in the terminal, one below
+    another."""
 
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN")]
     """Run directories."""
@@ -258,7 +259,7 @@ class PlotOptions(Model):
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """From 0 to 1: how much of the mean so far each point keeps."""
     out: Path | None = None
-    """File to write, .png or .svg; none: draw in the terminal."""
+    """File to write, .png, .svg or .pdf; none: draw in the terminal."""
 
 
 class RunsOptions(Model):

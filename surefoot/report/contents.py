@@ -76,7 +76,7 @@ def headline(run: Run, history: History) -> dict[str, str]:
     if there := run.checkpoints:
         chosen = run.checkpoint("best")
         if chosen.score is not None:
-            found["best"] = f"{chosen.score:.2f} at step {chosen.step:,}"
+            found["best checkpoint"] = f"{chosen.score:.2f} at step {chosen.step:,}"
         machine = there[-1].manifest.machine
         versions = [f"{name} {machine[name]}" for name in ("torch", "python") if name in machine]
         found["machine"] = ", ".join([*hardware(run), *versions])
@@ -222,7 +222,7 @@ def _group(name: str) -> str:
     if "velocity" in name:
         return "Velocities"
     if "speed" in name:
-        return "Joint speeds"
+        return "Speeds"
     if "angle" in name:
         return "Angles"
     return "Observations"

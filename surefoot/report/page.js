@@ -7,7 +7,7 @@ const PANELS = [
   ["Learning", [
     ["Return of recent episodes", ["recent/return_mean"], "wide"],
     ["Length of recent episodes", ["recent/length_mean"]],
-    ["Success", ["recent/success_rate"]],
+    ["Success", ["recent/success_rate"], "", { range: [-0.02, 1.05] }],
     ["Return in each rollout", ["rollout/episode_return_mean"]],
     ["Reward per step", ["rollout/reward_mean"]],
   ]],
@@ -36,7 +36,7 @@ const PANELS = [
 // Settings in which runs of one kind may differ.
 const NUMBERLESS = ["seed", "collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error", "tensorboard", "wandb", "video_every", "hall_of_fame", "keep", "max_hours"];
 const LONGEST = 28, CLOSE = 250;
-const ELSEWHERE = ["evaluate/return_mean", "evaluate/return_std", "recent/success_reported", "update/epochs", "update/optimizer_steps"];
+const ELSEWHERE = ["recent/terminated_rate", "evaluate/return_mean", "evaluate/return_std", "recent/success_reported", "update/epochs", "update/optimizer_steps"];
 const COARSE = window.matchMedia("(pointer: coarse)").matches;
 const state = {
   axis: "step",
@@ -198,7 +198,7 @@ function learningCurve(metrics) {
       add(index, "evaluation by key", { x: run.asked.map(place), y: run.asked.map((one) => one.score), mode: "markers", marker: { color, size: 9, symbol: "x" } });
     }
     if (run.best) {
-      add(index, "best", { x: [place(run.best)], y: [run.best.score], mode: "markers", marker: { color: "#eab308", size: 14, symbol: "star", line: { color: "#854d0e", width: 1 } } });
+      add(index, "best checkpoint", { x: [place(run.best)], y: [run.best.score], mode: "markers", marker: { color: "#eab308", size: 14, symbol: "star", line: { color: "#854d0e", width: 1 } } });
     }
   });
   return traces;
@@ -274,10 +274,12 @@ function card(title, traces, options = {}) {
 }
 
 function heights(traces) {
-  // Few seeds have wide intervals: what was measured is to be seen first.
-  if (!traces.some((trace) => trace.fill === "tonexty")) return {};
-  const seen = traces.filter((trace) => trace.line?.width !== 0 && !trace.yaxis).flatMap((trace) => trace.y).filter((y) => y !== null);
+  // Few seeds have wide intervals: what was measured is to be seen first. What never changes is to be
+  // seen beside 0.
+  const seen = traces.filter((trace) => trace.line?.width !== 0 && !trace.yaxis).flatMap((trace) => trace.y ?? []).filter((y) => y !== null);
   const low = seen.reduce((a, b) => Math.min(a, b), Infinity), high = seen.reduce((a, b) => Math.max(a, b), -Infinity);
+  if (low === high && low) return { range: [Math.min(0, 2 * low), Math.max(0, 2 * low)] };
+  if (!traces.some((trace) => trace.fill === "tonexty")) return {};
   const more = 0.08 * (high - low) || 1;
   return { range: [low - more, high + more] };
 }
@@ -351,7 +353,8 @@ function panels() {
     const there = some(metrics);
     if (!there.length) return [];
     const traces = wide ? () => [...learningCurve(there), ...markTraces()] : () => curves(there);
-    return [card(name, traces, { wide, up, note: wide ? note : "" })];
+    const told = { "recent/return_mean": note, "recent/success_rate": succeeded() }[metrics[0]] ?? "";
+    return [card(name, traces, { wide, up, note: told })];
   })));
   const names = [...new Set(runs.flatMap((run) => Object.keys(run.metrics)))].filter((name) => !known.has(name));
   const of = (prefix) => some(names.filter((name) => name.startsWith(prefix)).sort());
@@ -363,6 +366,11 @@ function panels() {
   const rest = some(names.filter((name) => !/^(env|evaluate|time|progress)\//.test(name)).sort());
   made.push(...section("Everything else", rest.map((name) => card(name, () => curves([name])))));
   return made;
+}
+
+function succeeded() {
+  const reported = runs.some((run) => (run.metrics["recent/success_reported"] ?? []).some((value) => value));
+  return reported ? "as the environment reports it (is_success)" : "nothing is reported: episodes that ended by termination";
 }
 
 function episodes() {
@@ -392,7 +400,7 @@ function trajectories() {
       type: "rect", xref: "x", yref: "paper", x0, x1, y0: contacts.length > 1 ? k / contacts.length : 0,
       y1: (k + 1) / contacts.length, line: { width: 0 }, fillcolor: COLORS[(k + 2) % COLORS.length], opacity: 0.13, layer: "below",
     })));
-    const shaded = contacts.length ? `shaded: ${contacts.map((name, k) => `${name} (${contacts.length > 1 ? ["below", "above"][k] || k + 1 : "all"})`).join(", ")}` : "";
+    const shaded = shading().length ? `shaded: ${contacts.map((name, k) => `${name} (${contacts.length > 1 ? ["below", "above"][k] || k + 1 : "everywhere"})`).join(", ")}` : "";
     const over = { x: "step of the episode" };
     // So few that a gait can be seen.
     const closer = steps.length > 2 * CLOSE ? { ...over, across: { range: [0, CLOSE] } } : over;

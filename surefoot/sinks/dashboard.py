@@ -67,6 +67,7 @@ class Dashboard:
         self._events: deque[str] = deque(maxlen=EVENTS)
         self._state = ""
         self._evaluation: Metrics = {}
+        self._paused = Stopwatch()
         self._keyboard = Keyboard()
         self._live = Live(console=console, auto_refresh=False, transient=False)
         self._drawing = threading.Lock()
@@ -93,6 +94,7 @@ class Dashboard:
     def event(self, entry: Mapping[str, Any]) -> None:
         self._begin()
         self._state = {"pause": "paused", "continue": ""}.get(str(entry.get("event")), self._state)
+        self._paused.run(self._state == "paused")
         text = entry.get("message") or _described(entry)
         now = time.strftime("%H:%M:%S")
         self._events.extend(f"{now}  {printable(line)}" for line in str(text).splitlines())
@@ -144,7 +146,7 @@ class Dashboard:
         statistics = fitting(sections(metrics, self._recent, elapsed), width, most)
         room = most - len(statistics.plain.splitlines())
         shown: list[RenderableType] = [self._progress(metrics, elapsed)]
-        shown += [statistics] if room >= 0 else []
+        shown += [statistics if room >= 0 else summary(metrics)]
         for part in (self._curve(width), split_bar(self._split, width), self._health(metrics)):
             lines = len(part.plain.splitlines())
             if room >= lines + 2:  # what happened last is to have a line
@@ -160,7 +162,8 @@ class Dashboard:
 
     def _progress(self, metrics: Metrics, elapsed: float) -> RenderableType:
         done, total = metrics["progress/steps"], metrics["progress/total_steps"]
-        left = elapsed * max(0.0, total - done) / max(done - (self._before or 0.0), 1.0)
+        spent = elapsed - self._paused.seconds
+        left = spent * max(0.0, total - done) / max(done - (self._before or 0.0), 1.0)
         speed = metrics.get("time/steps_per_second", 0.0)
         spans = f"{duration(elapsed)} gone, {duration(left)} left, {speed:,.0f} steps/s\n"
         bar = Table.grid(padding=(0, 1), expand=True)
@@ -192,10 +195,27 @@ class Dashboard:
         """List the keys, and what is about to happen."""
         pending = ", ".join(self._wishes.pending)
         state = self._state or (f"after this iteration: {pending}" if pending else "")
-        line = Text("\n", no_wrap=True)
+        line = Text("\n", no_wrap=True, overflow="ellipsis")
+        line.append(f"{state}   " if state else "", style="bold yellow")
         for key, wish in KEYS.items():
-            line.append(key, style="bold").append(f" {wish}   ", style="dim")
-        return line.append(state, style="bold yellow")
+            line.append(key, style="bold").append(f" {wish}  ", style="dim")
+        return line
+
+
+class Stopwatch:
+    """Sums up the time in which something is so."""
+
+    def __init__(self) -> None:
+        self._before = 0.0
+        self._since: float | None = None
+
+    def run(self, on: bool) -> None:
+        """Say whether it is so from now on."""
+        self._before, self._since = self.seconds, time.monotonic() if on else None
+
+    @property
+    def seconds(self) -> float:
+        return self._before + (0.0 if self._since is None else time.monotonic() - self._since)
 
 
 class History:
@@ -244,6 +264,14 @@ def split_bar(seconds: Mapping[str, float], width: int) -> Text:
     return text.append("\n").append_text(names)
 
 
+def summary(metrics: Metrics) -> Text:
+    """Say in a line what matters most, where there is no room for more."""
+    shown = {"return": "recent/return_mean", "length": "recent/length_mean"}
+    known = [f"{name} {metrics[key]:.1f}" for name, key in shown.items() if key in metrics]
+    steps = f"step {metrics['progress/steps']:,.0f}"
+    return Text("   ".join([steps, *known]), no_wrap=True, overflow="ellipsis")
+
+
 def fitting(parts: dict[str, dict[str, str]], width: int, most: int) -> Text:
     """Lay out sections in so many lines: of those after the first three, what there is room for."""
     shown = {title: dict(fields) for title, fields in parts.items()}
@@ -282,5 +310,7 @@ def _described(entry: Mapping[str, Any]) -> str:
     """Put an event into words that brings none of its own."""
     if entry.get("event") == "save":
         return f"saved step {entry['step']:,} in {entry['seconds']:.2f} s"
+    if entry.get("event") in ("stop", "finish"):
+        return f"ended at step {entry['step']:,}: {entry['reason']}"
     facts = (f"{name} {value}" for name, value in entry.items() if name not in ("event", "config"))
     return ", ".join([str(entry.get("event", "")), *facts])

@@ -63,6 +63,9 @@ class Cameras:
                 )
         except (OSError, SurefootError) as error:
             self._say(f"failed: {error}", player.step)
+            return
+        message = f"filming the policy of step {player.step:,}"
+        self._tell({"event": "video-begun", "step": player.step, "message": message})
 
     def look(self, patience: float = 0.0) -> None:
         """See if a film is finished; tell."""

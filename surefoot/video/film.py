@@ -15,6 +15,8 @@ from surefoot.video.overlay import BACK, Panel
 
 QUALITY = "23"
 """Of x264: smaller is better."""
+LINE = 4
+"""Pixels between pictures side by side."""
 PAUSE = 0.7
 """Seconds that the end of an episode stays to be seen."""
 
@@ -42,7 +44,10 @@ def _pictures(scenes: Sequence[Sequence[Panel]], fps: int) -> Iterable[Array]:
 
 def beside_each_other(pictures: Sequence[Array]) -> Array:
     height = max(len(picture) for picture in pictures)
-    return np.concatenate([padded(p, height, p.shape[1]) for p in pictures], axis=1)
+    filled = [padded(p, height, p.shape[1]).copy() for p in pictures]
+    for picture in filled[1:]:
+        picture[:, :LINE] = BACK  # two worlds, not one
+    return np.concatenate(filled, axis=1)
 
 
 def padded(picture: Array, height: int, width: int) -> Array:

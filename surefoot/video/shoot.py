@@ -61,7 +61,16 @@ def need_no_screen() -> None:
 def natural_rate(make: Factory) -> int:
     """Ask an environment how many pictures it shows in a second; it must have some."""
     need_no_screen()
-    with closing(make()) as env:
+    try:
+        env = make()
+    except ConfigError as error:
+        if "'render_mode'" not in str(error):
+            raise
+        raise ConfigError(
+            f"{make.name} cannot be filmed: what makes the environment must take render_mode, as "
+            f"in `def make_env(render_mode=None)`, and hand it on"
+        ) from None
+    with closing(env):
         metadata = dict(getattr(env, "metadata", None) or {})
         modes = metadata.get("render_modes", [])
         if "rgb_array" not in modes:

@@ -101,7 +101,7 @@ def test_the_curve_is_the_one_in_the_metrics(show: Open) -> None:
     first, *others = curves(page, "Return of recent episodes")
     assert first["x"] == [step for step, _ in points]
     assert first["y"] == pytest.approx([value for _, value in points], rel=1e-4)
-    assert {"evaluation", "best"} <= {curve["name"] for curve in others}
+    assert {"evaluation", "best checkpoint"} <= {curve["name"] for curve in others}
 
 
 def test_hovering_tells_the_numbers(show: Open) -> None:
@@ -171,7 +171,7 @@ def test_seeds_of_one_setting_are_a_band_and_differences_stand_out(show: Open) -
     runs = [trained(seed=seed, name=f"seed{seed}", total_steps=2_000) for seed in range(3)]
     page = show(*runs, trained(name="other", total_steps=2_000, ppo={"epochs": 3}))
     names = [curve["name"] for curve in curves(page, "Policy loss")]
-    assert "mean of 3 seeds" in names
+    assert "mean of seed0, seed1, seed2" in names
     assert {"seed0", "seed1", "seed2", "other"} <= set(names)
     differing = page.locator("tr.differs th").all_inner_texts()
     assert set(differing) == {"seed", "ppo.epochs"}

@@ -125,6 +125,28 @@ def test_it_says_what_is_going_to_happen() -> None:
     assert "after this iteration: pause" in screen.getvalue()
 
 
+def test_a_pause_does_not_count_when_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(dashboard.time, "monotonic", lambda: now[0])
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, height=50, color_system=None)
+    panel = Dashboard(console, "title", 100, CREW, Wishes())
+    panel.write(2048, {**METRICS, "progress/steps": 2048.0})
+    now[0] = 90.0
+    panel.write(50_000, METRICS)
+    panel.event({"event": "pause"})
+    now[0] = 190.0
+    panel.event({"event": "continue"})
+    panel.close()
+    assert "3:10 gone, 1:30 left" in screen.getvalue()
+
+
+def test_a_tiny_terminal_shows_what_matters_most() -> None:
+    picture = shown(50, 15)
+    assert "step 50,000   return 20.2   length 80.0" in picture
+    assert "p pause" in picture
+
+
 def test_a_curve_is_as_wide_as_there_is_room() -> None:
     assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
     assert sparkline([1, 1, 5, 5], 2) == "▁█"

@@ -13,12 +13,13 @@ from PIL import Image
 import surefoot
 from surefoot.core.errors import ConfigError
 from surefoot.core.tree import Array
+from surefoot.envs.make import factory
 from surefoot.recording import Trajectory, record
 from surefoot.run import Run
 from surefoot.video.aside import Cameras
-from surefoot.video.film import PAUSE
+from surefoot.video.film import LINE, PAUSE
 from surefoot.video.overlay import NARROWEST, Panel
-from surefoot.video.shoot import PICTURES, shoot
+from surefoot.video.shoot import PICTURES, natural_rate, shoot
 from tests.trained import copy, trained
 
 
@@ -68,7 +69,7 @@ def test_checkpoints_side_by_side_meet_the_same_episode(run: Run) -> None:
     path = shoot(run, side_by_side=steps)
     first = frames(path)[0]
     left, right = np.split(first, 2, axis=1)
-    picture = slice(0, 300)  # above the panels
+    picture = (slice(0, 300), slice(2 * LINE, None))  # above the panels, right of the line between
     assert np.abs(left[picture].astype(int) - right[picture]).mean() < 1
 
 
@@ -127,7 +128,7 @@ def test_a_film_that_nobody_waits_for_is_given_up(run: Run) -> None:
     child: Any = cameras._child
     cameras.close()
     assert child.returncode == -signal.SIGKILL
-    assert not told
+    assert [entry["event"] for entry in told] == ["video-begun"]
     cameras.close()
 
 
@@ -140,3 +141,9 @@ def test_films_are_made_beside_the_training(tmp_path: Path) -> None:
     assert told
     for entry in told:
         assert len(frames(Path(entry["path"]))) > 5
+
+
+def test_a_factory_that_takes_no_render_mode_is_told_to() -> None:
+    make = factory("tests.counter:Choices").with_arguments(PICTURES)
+    with pytest.raises(ConfigError, match=r"must take render_mode, as in `def make_env\("):
+        natural_rate(make)
