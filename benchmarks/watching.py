@@ -22,8 +22,9 @@ from pathlib import Path
 
 from apart import in_turn, spread
 
-STEPS, WARM = 100_000, 20
-"""Of a training, and iterations of it that do not count."""
+STEPS, WARM = 100_000, 200
+"""Of a training, and iterations of it that do not count: TensorBoard and W&B are loaded in them,
+which takes two seconds of a core, once."""
 ROWS = 50_000
 """Of the long run's metrics."""
 WAYS = {
