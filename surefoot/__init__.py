@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from surefoot.config import Config, PolicyConfig, PPOConfig, resolve
+    from surefoot.config import Config, PolicyConfig, PPOConfig, SACConfig, resolve
     from surefoot.core.errors import ConfigError, EnvError, NonFiniteError, RunError, SurefootError
     from surefoot.evaluate import Evaluation
     from surefoot.policy.agent import Agent
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "surefoot.config": ("Config", "PPOConfig", "PolicyConfig", "resolve"),
+    "surefoot.config": ("Config", "PPOConfig", "PolicyConfig", "SACConfig", "resolve"),
     "surefoot.core.errors": (
         "ConfigError",
         "EnvError",
@@ -49,6 +49,7 @@ __all__ = [
     "PolicyConfig",
     "Run",
     "RunError",
+    "SACConfig",
     "SurefootError",
     "fork",
     "load",

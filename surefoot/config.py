@@ -10,33 +10,32 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
-from pydantic import (
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-)
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, model_validator
 from tyro.conf import Positional, arg
 
+from surefoot.algorithms import PPOConfig as PPOConfig
+from surefoot.algorithms import SACConfig as SACConfig
 from surefoot.core.errors import ConfigError, nearest
-from surefoot.schedules import Adaptive, Constant, Interval, Model, Rate, Schedule, Steps
+from surefoot.schedules import Interval, Model, Steps
 
 Output: TypeAlias = Literal["auto", "quiet", "json"]
 """What standard output gets: what suits it, nothing, or JSON lines. No setting of a run."""
-Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "ppo": {},
+    "sac": {"policy": {"hidden": (256, 256), "activation": "relu"}},
+}
+"""What is another default with an algorithm."""
 
 
 class PolicyConfig(Model):
     """What the networks look like."""
 
     hidden: tuple[PositiveInt, ...] = (64, 64)
-    """Sizes of the hidden layers."""
+    """Sizes of the hidden layers; with SAC 256 256 unless you say otherwise."""
     value_hidden: tuple[PositiveInt, ...] | None = None
     """Sizes of the critic's hidden layers; none: as the actor's."""
     activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"
-    """Nonlinearity between layers."""
+    """Nonlinearity between layers; with SAC relu unless you say otherwise."""
     shared_trunk: bool = False
     """Let actor and critic share their hidden layers, each with a linear head of its own."""
     log_std_init: float = 0.0
@@ -54,75 +53,6 @@ class PolicyConfig(Model):
         if self.shared_trunk and self.value_hidden is not None:
             raise ConfigError(
                 "policy.value_hidden has no meaning with policy.shared_trunk; drop one of them"
-            )
-
-
-class PPOConfig(Model):
-    """Proximal Policy Optimization."""
-
-    horizon: PositiveInt = 256
-    """Steps each row collects before an update."""
-    minibatch_size: PositiveInt = 64
-    """Samples per optimizer step."""
-    microbatch_size: PositiveInt | None = None
-    """Split a minibatch that does not fit memory into passes of this size; none: do not."""
-    epochs: PositiveInt = 10
-    """Passes over the experience per update."""
-    learning_rate: Rate = Constant(value=3e-4)
-    """Step size: 3e-4, linear:1e-3:0, cosine:1e-3:0, or adaptive:3e-4:0.01 (start, target KL)."""
-    value_learning_rate: Schedule | None = None
-    """Learning rate of an optimizer for the critic alone; none: one optimizer for both."""
-    gamma: Fraction = 0.99
-    """Discount per step."""
-    gae_lambda: Fraction = 0.95
-    """Bias against variance of the advantage: 0 trusts the critic, 1 the returns."""
-    clip_range: Schedule = Constant(value=0.2)
-    """How far the probability ratio may leave 1 and still be rewarded."""
-    value_clip_range: Schedule | None = None
-    """How far a value may move per update before its loss is clipped; none: any distance."""
-    value_coefficient: NonNegativeFloat = 0.5
-    """Weight of the value loss."""
-    entropy_coefficient: Schedule = Constant(value=0.0)
-    """Weight of the entropy bonus; may be a schedule."""
-    max_grad_norm: PositiveFloat | None = 0.5
-    """Clip each optimizer's gradients to this global norm; none: do not clip."""
-    advantages: Literal["minibatch", "rollout", "off"] = "minibatch"
-    """Normalize advantages over each minibatch, over all experience, or not at all."""
-    target_kl: PositiveFloat | None = None
-    """Stop an update after an epoch whose mean KL exceeds this; none: never."""
-    normalize_returns: bool = False
-    """Divide rewards by the running deviation of the discounted return, for learning only."""
-    buffer_steps: NonNegativeInt = 0
-    """Learn from the last rollouts that fit into this many steps (0: the newest rollout only)."""
-
-    @property
-    def watches_kl(self) -> bool:
-        """Whether anything depends on how far the policy moved."""
-        return self.target_kl is not None or isinstance(self.learning_rate, Adaptive)
-
-    def experience_steps(self, rows: int) -> int:
-        """Return how many steps an update learns from once the buffer is full."""
-        rollout = rows * self.horizon
-        return max(rollout, self.buffer_steps // rollout * rollout)
-
-    def check(self, rows: int) -> None:
-        """Refuse a minibatch that no update could fill, and a part larger than the whole."""
-        steps = self.experience_steps(rows)
-        if self.microbatch_size is not None and self.microbatch_size > self.minibatch_size:
-            raise ConfigError(
-                f"ppo.microbatch_size={self.microbatch_size} exceeds "
-                f"ppo.minibatch_size={self.minibatch_size}; lower it"
-            )
-        if self.minibatch_size > steps:
-            rollout = f"{rows} rows × horizon {self.horizon} = {rows * self.horizon} steps"
-            raise ConfigError(
-                f"ppo.minibatch_size={self.minibatch_size} exceeds what an update learns from "
-                f"(rollouts of {rollout}); lower it, or raise ppo.horizon or envs"
-            )
-        if self.watches_kl and self.epochs == 1 and self.minibatch_size == steps:
-            raise ConfigError(
-                "ppo.epochs=1 with one minibatch takes one step per update, before which the KL is "
-                "0; raise ppo.epochs or drop the adaptive rate and ppo.target_kl"
             )
 
 
@@ -160,7 +90,7 @@ class Config(Model):
     metrics: str = ""
     """Function of info, env or both that returns more metrics, as package.module:function or
     path/to/file.py:function; empty: what environments put into info["metrics"] alone."""
-    algo: Literal["ppo"] = "ppo"
+    algo: Literal["ppo", "sac"] = "ppo"
     """Learning algorithm; the group of settings with its name applies."""
     collector: Literal["auto", "local", "processes"] = "auto"
     """Who steps the environments: this process, or worker processes. auto times the environment and
@@ -198,6 +128,9 @@ class Config(Model):
     checkpoint_every: Interval | None = None
     """Save after this many steps, or iterations as 200it; none: 20 times a run, but every 2,500
     steps at most and every 500,000 at least."""
+    save_replay: bool = True
+    """Save SAC's replay buffer with every checkpoint, each transition once. Without it a resume
+    starts with an empty buffer, and is not exact."""
     keep: PositiveInt = 3
     """How many of the last checkpoints stay, besides the best and those pinned."""
     restore: Literal["auto", "snapshot", "replay", "rebuild", "fresh", "inexact"] = "auto"
@@ -225,8 +158,23 @@ class Config(Model):
     """Rows per call of the policy while collecting; none: all of them, or half of more than 32."""
     ppo: PPOConfig = PPOConfig()
     """Settings of PPO."""
+    sac: SACConfig = SACConfig()
+    """Settings of SAC."""
     policy: PolicyConfig = PolicyConfig()
     """Settings of the networks."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_algorithm_has_it(cls, given: Any) -> Any:
+        """Lay what is given over the defaults of the algorithm."""
+        if not isinstance(given, Mapping):
+            return given
+        return _merge(DEFAULTS.get(given.get("algo", "ppo"), {}), given)
+
+    @property
+    def learning(self) -> PPOConfig | SACConfig:
+        """The settings of the algorithm."""
+        return self.sac if self.algo == "sac" else self.ppo
 
     def inference_width(self) -> int:
         """Return how many rows the policy is asked for at once, whoever collects."""
@@ -235,13 +183,11 @@ class Config(Model):
 
     def iteration_steps(self) -> int:
         """Return how many steps one iteration takes, if all of them are valid."""
-        return self.envs * self.ppo.horizon
+        return self.envs * self.learning.horizon
 
     def optimizer_steps(self) -> int:
         """Return how many optimizer steps a whole run takes, more or less."""
-        iterations = -(-self.total_steps // self.iteration_steps())
-        samples = self.ppo.experience_steps(self.envs)
-        return iterations * self.ppo.epochs * -(-samples // self.ppo.minibatch_size)
+        return self.learning.optimizer_steps(self.total_steps, self.envs)
 
     def checkpoint_iterations(self) -> int:
         """Return after how many iterations a checkpoint is due."""
@@ -261,18 +207,22 @@ def resolve(
     env: str, file: Path | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Config:
     """Settle every setting: defaults, then the preset, then the file, then `overrides`."""
-    return build({**layers(env, file), "argument": {**(overrides or {}), "env": env}})
+    said = overrides or {}
+    return build({**layers(env, file, said.get("algo")), "argument": {**said, "env": env}})
 
 
-def layers(env: str, file: Path | None = None) -> dict[str, dict[str, Any]]:
-    """Return what the environment's preset and the config file say, in rising order of rank."""
+def layers(
+    env: str, file: Path | None = None, algo: str | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return what the environment's preset and the config file say, in rising order of rank. The
+    preset is that of an algorithm: the given one, or the file's, or PPO."""
+    written = {str(file): _read(file)} if file is not None else {}
+    algo = algo or written.get(str(file), {}).get("algo", "ppo")
+    preset = Path(__file__).parent / "presets" / str(algo) / f"{env}.yaml"
     found = {}
-    preset = Path(__file__).parent / "presets" / f"{env}.yaml"
-    if "/" not in env and "\\" not in env and preset.is_file():
+    if algo in DEFAULTS and "/" not in env and "\\" not in env and preset.is_file():
         found["preset"] = _mapping(yaml.safe_load(preset.read_text()), f"the preset of {env}")
-    if file is not None:
-        found[str(file)] = _read(file)
-    return found
+    return {**found, **written}
 
 
 def build(sources: Mapping[str, Mapping[str, Any]]) -> Config:

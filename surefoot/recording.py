@@ -27,7 +27,7 @@ from surefoot.envs.channels import action_names, observation_names
 from surefoot.envs.make import Factory, make_some
 from surefoot.maths import moments
 from surefoot.maths.moments import Moments
-from surefoot.policy.actor_critic import ActorCritic
+from surefoot.policy.build import Policy
 from surefoot.policy.device import to_array, to_tensors
 from surefoot.store import durable
 
@@ -123,7 +123,7 @@ SERIES = ("reward", "value", "log_prob", "entropy", "chances")
 class Player:
     """A policy, what chooses its actions, and what its numbers mean."""
 
-    policy: ActorCritic
+    policy: Policy
     actor: Actor
     spec: Spec
     gamma: float

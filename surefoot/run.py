@@ -17,7 +17,7 @@ from surefoot.envs.make import Factory, factory, measure
 from surefoot.evaluate import ROWS, Evaluation, evaluate
 from surefoot.policy.actor import Greedy, Sample
 from surefoot.policy.agent import Agent
-from surefoot.policy.build import build_actor, build_actor_critic
+from surefoot.policy.build import build_actor, build_policy
 from surefoot.policy.device import to_tensors
 from surefoot.policy.export import to_onnx, to_pt2
 from surefoot.policy.files import actor_file
@@ -43,14 +43,14 @@ class Run(RunDirectory):
         agent = self._agent(step, state)
         actor = build_actor(agent.network, Greedy() if deterministic else Sample())
         scale = reward_scale(state["learner"].get("rewards", {}))
-        return Player(agent.network, actor, agent.spec, self.config.ppo.gamma, scale, step)
+        return Player(agent.network, actor, agent.spec, self.config.learning.gamma, scale, step)
 
     def _agent(self, step: int, state: State) -> Agent:
         try:
             spec, arrays = Spec.from_state(state["spec"]), state["learner"]["policy"]
             if spec.size > sum(array.size for array in arrays.values()):
                 raise ValueError(f"its spaces are larger than its networks: {spec.size} numbers")
-            policy = build_actor_critic(spec, self.config.policy, self.config.seed)
+            policy = build_policy(spec, self.config)
             policy.load_state_dict(to_tensors(arrays, torch.device("cpu")))
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise CheckpointError(

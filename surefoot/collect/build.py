@@ -46,7 +46,7 @@ def build_collector(
         return _processes(config, make, kind, tell)
     env = make_vector(make, config.envs, rebuild=kind == "rebuild")
     width, restoration = config.inference_width(), _restoration(kind, env)
-    return local_collector(env, config.ppo.horizon, config.seed, width, restoration)
+    return local_collector(env, config.learning.horizon, config.seed, width, restoration)
 
 
 def _processes(
@@ -57,7 +57,7 @@ def _processes(
         make,
         rows=config.envs,
         workers=workers,
-        horizon=config.ppo.horizon,
+        horizon=config.learning.horizon,
         manner=_manner(config, spare),
         care=Care(config.step_timeout, config.worker_restarts, config.on_env_error == "restart"),
         spin=SPIN if spare else 0.0,

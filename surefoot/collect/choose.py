@@ -39,7 +39,7 @@ TURN = 100e-6
 """Seconds that asking the actor and recording takes for each step of all rows, for everybody who
 does it."""
 LEARNING = 3e-6
-"""Seconds that learning takes for each sample and epoch in a small network, about."""
+"""Seconds that learning takes for each sample and visit in a small network, about."""
 WORTH_SHARE, WORTH_SECONDS = 0.15, 5.0
 """Workers are worth their start and memory if they save such a share, and so many seconds."""
 
@@ -168,7 +168,7 @@ def _overlapping(config: Config, make: Factory) -> Chosen:
     spare = max(1, cores() - config.threads)
     if workers > spare:
         seconds, _ = seconds_per_step(make, config.seed)
-        if seconds / spare <= LEARNING * config.ppo.epochs:
+        if seconds / spare <= LEARNING * config.learning.visits(config.envs):
             because = f"an environment step takes {_readable(seconds)}, less than to learn from it"
             workers = spare
     settled = {"collector": "processes", "n_proc": workers}

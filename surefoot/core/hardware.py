@@ -1,4 +1,4 @@
-"""What this process runs on, in words."""
+"""What this process runs on."""
 
 from __future__ import annotations
 
@@ -9,10 +9,29 @@ from pathlib import Path
 
 def described() -> str:
     """Say how many cores of what there are, and how much memory."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
+    lines = _lines("/proc/cpuinfo")
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     cpu = next(names, "") or platform.processor() or platform.machine()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return f"{cores} core{'s' * (cores != 1)} of {cpu}, {memory / 2**30:.0f} GiB"
+
+
+def free_memory() -> int:
+    """Count the bytes of memory that could be had; all there is where nobody tells."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            found.append(1024 * int(line.split()[1]))
+    limit, used = (_lines(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    if limit and used and limit[0].isdigit():  # a container may have less than its machine
+        found.append(int(limit[0]) - int(used[0]))
+    return min(found)
+
+
+def _lines(path: str) -> list[str]:
+    """Read a file that not every system has."""
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

@@ -22,6 +22,8 @@ class Purpose(IntEnum):
     EVALUATION_RESET = 5
     EVALUATION_ACTION = 6
     CHECK = 7
+    REPLAY = 8
+    UPDATE = 9
 
 
 def generator(seed: int, purpose: Purpose, *counters: int) -> np.random.Generator:

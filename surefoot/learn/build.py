@@ -4,33 +4,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
-from surefoot.config import Config, PPOConfig
+import numpy as np
+import torch
+from torch import nn
+
+from surefoot.algorithms import PPOConfig, SACConfig
+from surefoot.config import Config
 from surefoot.core.errors import ConfigError
-from surefoot.core.spec import Spec
+from surefoot.core.spec import Discrete, MultiDiscrete, Spec
+from surefoot.core.tree import Tree
 from surefoot.learn import lean
 from surefoot.learn.compiled import Compiled, differentiated, worthwhile
 from surefoot.learn.experience import Experience
 from surefoot.learn.optimizer import Flat, Optimizer
 from surefoot.learn.ppo import ADVANTAGES, PPO
 from surefoot.learn.rates import build_rate
+from surefoot.learn.replay import build_replay
 from surefoot.learn.rewards import RawRewards, Rewards, ScaledRewards
+from surefoot.learn.sac import SAC
+from surefoot.learn.soft_step import SoftStep
 from surefoot.learn.step import MinibatchStep, Step
 from surefoot.maths import losses
 from surefoot.policy.actor_critic import ActorCritic
-from surefoot.policy.build import build_actor_critic
+from surefoot.policy.build import build_actor_critic, build_soft_actor_critic, build_uniform
 from surefoot.policy.device import pick
+from surefoot.policy.soft import SoftActorCritic
+from surefoot.schedules import Constant
+
+CHOICE_ENTROPY = 0.5
+"""Of the most entropy that choices can have, what a temperature aims at."""
 
 
-def build_learner(
-    config: Config,
-    spec: Spec,
-    tell: Callable[[Mapping[str, Any]], None] = lambda entry: None,
-) -> PPO:
-    """Make the learner that `config.algo` names; `tell` takes events."""
+Tell: TypeAlias = Callable[[Mapping[str, Any]], None]
+"""Takes events."""
+
+
+def build_learner(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> PPO | SAC:
+    """Make the learner that `config.algo` names."""
+    config.learning.check(spec.rows)
+    return {"ppo": build_ppo, "sac": build_sac}[config.algo](config, spec, tell)
+
+
+def build_ppo(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> PPO:
     ppo = config.ppo
-    ppo.check(spec.rows)
     if config.policy.normalize_observations and config.total_steps <= spec.rows * ppo.horizon:
         raise ConfigError(
             f"total_steps={config.total_steps} ends with the first rollout, which only primes "
@@ -46,6 +64,38 @@ def build_learner(
     return PPO(policy, optimizer, step, rewards, ppo, experience, config.seed)
 
 
+def build_sac(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> SAC:
+    sac, device = config.sac, pick(config.device)
+    policy = build_soft_actor_critic(spec, config.policy, config.seed).to(device)
+    heat = sac.initial_temperature if sac.temperature == "auto" else sac.temperature
+    temperature = nn.Parameter(torch.full((1,), math.log(heat), device=device))
+    optimizer = _soft_optimizer(policy, temperature, sac)
+    limit = math.inf if sac.max_grad_norm is None else sac.max_grad_norm
+    plain = SoftStep(
+        policy=policy,
+        flat=optimizer.flat,
+        target_entropy=_target_entropy(spec.action, sac),
+        tau=sac.tau,
+        limits=(limit, limit, math.inf),
+        gradient=differentiated,
+    )
+    most = config.total_steps + config.iteration_steps()
+    replay, told = build_replay(spec, sac.replay_steps, most, sac.replay_folder)
+    kept = "" if config.save_replay else "; it is not saved, so a resume will not be exact"
+    tell({"event": "replay", "message": told + kept})
+    return SAC(
+        policy=policy,
+        beginner=build_uniform(spec),
+        optimizer=optimizer,
+        step=Compiled(plain, plain, tell) if config.compile == "on" else plain,
+        replay=replay,
+        config=sac,
+        seed=config.seed,
+        keeps_replay=config.save_replay,
+        tell=tell,
+    )
+
+
 def settle_compile(config: Config) -> Config:
     """Settle whether updates are compiled: as configured, or what saves time by sizes alone."""
     if config.compile != "auto":
@@ -54,12 +104,7 @@ def settle_compile(config: Config) -> Config:
     return config.model_copy(update={"compile": "on" if on else "off"})
 
 
-def _step(
-    policy: ActorCritic,
-    optimizer: Optimizer,
-    config: Config,
-    tell: Callable[[Mapping[str, Any]], None],
-) -> Step:
+def _step(policy: ActorCritic, optimizer: Optimizer, config: Config, tell: Tell) -> Step:
     """Choose how steps are computed: compiled, or else in numpy, or else in torch."""
     plain = _in_torch(policy, optimizer, config.ppo)
     known = lean.knows(plain, config.ppo.minibatch_size)
@@ -92,3 +137,38 @@ def _optimizer(policy: ActorCritic, ppo: PPOConfig) -> Optimizer:
         rates["value_learning_rate"] = build_rate(ppo.value_learning_rate)
         rate_of["value"] = "value_learning_rate"
     return Optimizer(flat, rates, rate_of)
+
+
+def _soft_optimizer(
+    policy: SoftActorCritic, temperature: nn.Parameter, sac: SACConfig
+) -> Optimizer:
+    """Make the optimizer of actor, critics and temperature. One that is fixed has a rate of 0."""
+    flat = Flat(
+        {
+            "policy": policy.policy_parameters(),
+            "value": policy.value_parameters(),
+            "temperature": {"log_temperature": temperature},
+        }
+    )
+    rates = {"learning_rate": build_rate(sac.learning_rate)}
+    rate_of = dict.fromkeys(flat.names, "learning_rate")
+    if sac.value_learning_rate is not None:
+        rates["value_learning_rate"] = build_rate(sac.value_learning_rate)
+        rate_of["value"] = "value_learning_rate"
+    if sac.temperature != "auto":
+        rates["temperature_learning_rate"] = build_rate(Constant(value=0.0))
+        rate_of["temperature"] = "temperature_learning_rate"
+    return Optimizer(flat, rates, rate_of)
+
+
+def _target_entropy(action: Tree, sac: SACConfig) -> float:
+    """Settle what entropy a temperature aims at."""
+    if sac.target_entropy is not None:
+        return sac.target_entropy
+    match action:
+        case Discrete(n=n):
+            return CHOICE_ENTROPY * math.log(n)
+        case MultiDiscrete(bins=bins):
+            return CHOICE_ENTROPY * float(np.log(bins).sum())
+        case space:
+            return -float(space.size)

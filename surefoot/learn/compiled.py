@@ -7,25 +7,21 @@ compile is settled by sizes alone, so that the same command gives the same weigh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from surefoot.config import Config
-from surefoot.core import tree
-from surefoot.learn.experience import Samples
-from surefoot.learn.optimizer import Adam
-from surefoot.learn.step import Knobs, MinibatchStep, Step
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
 
-WORTHWHILE = 5_000_000
-"""Samples, each counted in every epoch, whose steps make up for compiling."""
+WORTHWHILE = {"ppo": 5_000_000, "sac": 1_000_000}
+"""Samples, each counted as often as it is learned from, whose steps make up for compiling."""
 OPTIONS: dict[str, Any] = {
     "cpp_wrapper": True,  # a fifth faster where networks are small
     "cpp.use_decompose_tanh": True,  # by exp, which is three times as fast; its error is 1e-7
@@ -43,8 +39,8 @@ LARGEST = 2_000_000
 def worthwhile(config: Config) -> bool:
     """Say whether compiling saves time in a whole run; a fixed function of its sizes."""
     weights = sum(one * other for one, other in pairwise(config.policy.hidden))
-    samples = config.optimizer_steps() * config.ppo.minibatch_size
-    return samples >= WORTHWHILE and weights <= LARGEST
+    samples = config.optimizer_steps() * config.learning.optimizer_samples
+    return samples >= WORTHWHILE[config.algo] and weights <= LARGEST
 
 
 def differentiated(function: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Any]:
@@ -74,49 +70,56 @@ def by_inductor(graph: GraphModule, inputs: list[Any]) -> Graph:
     return compiled
 
 
+class Function(Protocol):
+    """An optimizer step: from tensors, in tuples and dicts, to tensors in tuples."""
+
+    @property
+    def how(self) -> str:
+        """Who computes it."""
+
+    def __call__(self, *given: Any) -> tuple[Any, ...]: ...
+
+
 class Compiled:
     """Runs a step compiled, or otherwise if that cannot be done; which shows at the first call."""
 
     def __init__(
         self,
-        step: MinibatchStep,
-        otherwise: Step,
+        step: Any,
+        otherwise: Function,
         tell: Callable[[Mapping[str, Any]], None],
         make: Callable[[GraphModule, list[Any]], Graph] = by_inductor,
     ) -> None:
-        """`make` turns a graph and what it is traced with into what runs it."""
+        """`step` is a dataclass that can be called and says how it finds its `gradient`; `make`
+        turns a graph and what it is traced with into what runs it."""
         self._step = replace(step, gradient=differentiated_in_graph)
         self._otherwise, self._tell, self._make = otherwise, tell, make
         self._graph: Graph | None = None
         self.how, self.compile_seconds = "", 0.0
 
-    def __call__(
-        self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs, bias: Tensor
-    ) -> tuple[Tensor, Adam, Tensor]:
+    def __call__(self, *given: Any) -> tuple[Any, ...]:
         if self._graph is None:
-            return self._first(vector, adam, batch, knobs, bias)
-        vector, first, second, measured = self._graph(*_leaves(vector, adam, batch, knobs, bias))
-        return vector, Adam(first, second), measured
+            return self._first(given)
+        given_leaves = [leaf for lay, part in zip(self._lay, given, strict=True) for leaf in lay(part)]
+        result: tuple[Any, ...] = _shaped(self._like, iter(self._graph(*given_leaves)))
+        return result
 
-    def _first(
-        self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs, bias: Tensor
-    ) -> tuple[Tensor, Adam, Tensor]:
+    def _first(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """Compile and take a step; nothing is changed before, so it can be done otherwise."""
         if self.how:
-            return self._otherwise(vector, adam, batch, knobs, bias)
+            return self._otherwise(*given)
         begun = time.perf_counter()
         try:
             from torch.fx.experimental.proxy_tensor import make_fx  # half a second, for those alone
 
-            given = _leaves(vector, adam, batch, knobs, bias)
-            function = _on_leaves(self._step, batch)
+            leaves, self._lay = _leaves(given), [_layer_out(part) for part in given]
             # Buffers that networks use, such as a head's layout, are constants.
-            trace = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)
-            traced = trace(*given)
+            trace = make_fx(self._on_leaves(given), tracing_mode="fake", _allow_non_fake_inputs=True)
+            traced = trace(*leaves)
             turn_narrow(traced)
             places = [node for node in traced.graph.nodes if node.op == "placeholder"]
             graph = self._make(traced, [node.meta["val"] for node in places])
-            graph(*given)  # what cannot be run shows here
+            graph(*leaves)  # what cannot be run shows here
             self._graph, self.how = graph, "compiled"
         except Exception as error:
             self.how = self._otherwise.how
@@ -124,7 +127,18 @@ class Compiled:
             self._tell({"event": "not-compiled", "message": message, "error": str(error)})
         finally:
             self.compile_seconds = time.perf_counter() - begun
-        return self(vector, adam, batch, knobs, bias)
+        return self(*given)
+
+    def _on_leaves(self, like: tuple[Any, ...]) -> Callable[..., tuple[Tensor, ...]]:
+        """Turn the step into a function of what `_leaves` lays out, and back; note its result."""
+
+        def function(*leaves: Tensor) -> tuple[Tensor, ...]:
+            result = self._step(*_shaped(like, iter(leaves)))
+            laid_out = _leaves(result)
+            self._like = _shaped(result, iter([None] * len(laid_out)))
+            return tuple(laid_out)
+
+        return function
 
 
 def turn_narrow(traced: GraphModule) -> None:
@@ -144,25 +158,31 @@ def turn_narrow(traced: GraphModule) -> None:
     traced.recompile()
 
 
-def _leaves(vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs, bias: Tensor) -> list[Tensor]:
-    """Lay out all that a step is given."""
-    given = (vector, *adam, *batch, *knobs, bias)
-    trees = (tree.leaves(part) if isinstance(part, dict) else (part,) for part in given)
-    return [leaf for leaves in trees for leaf in leaves]
+def _leaves(part: Any) -> list[Any]:
+    """Lay out the tensors of nested tuples and dicts."""
+    if isinstance(part, tuple):
+        return [leaf for inner in part for leaf in _leaves(inner)]
+    if isinstance(part, dict):
+        return [leaf for inner in part.values() for leaf in _leaves(inner)]
+    return [part]
 
 
-def _on_leaves(step: MinibatchStep, like: Samples) -> Callable[..., tuple[Tensor, ...]]:
-    """Turn a step into a function of what `_leaves` lays out; `like` shows what is a tree."""
+def _layer_out(part: Any) -> Callable[[Any], Iterable[Any]]:
+    """Choose the quickest way to lay out what looks like this."""
+    if isinstance(part, Tensor):
+        return lambda tensor: (tensor,)
+    flat = isinstance(part, tuple) and all(isinstance(inner, Tensor) for inner in part)
+    return iter if flat else _leaves
 
-    def function(*leaves: Tensor) -> tuple[Tensor, ...]:
-        left = iter(leaves)
-        vector, adam = next(left), Adam(next(left), next(left))
-        batch = like.map(lambda _: next(left))
-        *knobs, bias = left
-        vector, adam, measured = step(vector, adam, batch, Knobs(*knobs), bias)
-        return vector, *adam, measured
 
-    return function
+def _shaped(like: Any, leaves: Iterator[Any]) -> Any:
+    """Put what was laid out into the shape it had."""
+    if isinstance(like, tuple):
+        parts = [_shaped(part, leaves) for part in like]
+        return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+    if isinstance(like, dict):
+        return {name: _shaped(part, leaves) for name, part in like.items()}
+    return next(leaves)
 
 
 def _first_line(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import NamedTuple
@@ -45,6 +46,13 @@ class Flat:
         parts = zip(self._shapes.items(), torch.split(vector, self._sizes), strict=True)
         return {name: part.view(shape) for (name, shape), part in parts}
 
+    def unpack_part(self, network: str, vector: Tensor) -> dict[str, Tensor]:
+        """See the part of one network as tensors by name."""
+        shapes = {name: self._shapes[name] for name in self.names[network]}
+        parts = torch.split(vector, [math.prod(shape) for shape in shapes.values()])
+        both = zip(shapes.items(), parts, strict=True)
+        return {name: part.view(shape) for (name, shape), part in both}
+
     def norms(self, vector: Tensor) -> Tensor:
         """Return the Euclidean norm of each network's part."""
         return torch.stack([torch.linalg.vector_norm(vector[part]) for part in self.parts])
@@ -66,14 +74,23 @@ class Adam(NamedTuple):
         return cls(torch.zeros_like(vector), torch.zeros_like(vector))
 
     def step(
-        self, vector: Tensor, gradient: Tensor, rate: Tensor, bias: Tensor
+        self,
+        vector: Tensor,
+        gradient: Tensor,
+        rate: Tensor,
+        bias: Tensor,
+        epsilon: float = EPSILON,
     ) -> tuple[Tensor, Adam]:
         """Return where parameters go, and what follows; `rate` is of each parameter, and `bias` is
         how far the moments and the root of the second have come from 0."""
         first = torch.lerp(self.first, gradient, 1 - DECAY_FIRST)
         second = DECAY_SECOND * self.second + (1 - DECAY_SECOND) * gradient.square()
-        moved = rate / bias[0] * first / (second.sqrt() / bias[1] + EPSILON)
+        moved = rate / bias[0] * first / (second.sqrt() / bias[1] + epsilon)
         return vector - moved, Adam(first, second)
+
+    def of(self, part: slice) -> Adam:
+        """Return what is remembered of a part of the parameters."""
+        return Adam(self.first[part], self.second[part])
 
 
 def biases(steps: int, count: int) -> Array:

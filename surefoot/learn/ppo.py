@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from surefoot.config import PPOConfig
+from surefoot.algorithms import PPOConfig
 from surefoot.core import tree
 from surefoot.core.errors import NonFiniteError
 from surefoot.core.metrics import Metrics, prefixed

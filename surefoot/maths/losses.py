@@ -1,4 +1,5 @@
-"""PPO's terms, sample by sample, and weighted means over a batch; every tensor is [B]."""
+"""The terms of PPO and SAC, sample by sample, and weighted means over a batch; every tensor is [B].
+"""
 
 from __future__ import annotations
 
@@ -73,3 +74,18 @@ def unchanged(values: Tensor, weights: Tensor) -> Tensor:
 def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
     """1 - Var[target - value] / Var[target]: 1 is perfect, 0 no better than the mean."""
     return 1 - (targets - values).var(correction=0) / targets.var(correction=0)
+
+
+def soft_value(value: Tensor, log_prob: Tensor, temperature: Tensor) -> Tensor:
+    """What a policy is worth where its entropy counts: Q - alpha · log pi."""
+    return value - temperature * log_prob
+
+
+def critic_target(reward: Tensor, discount: Tensor, next_value: Tensor) -> Tensor:
+    """r + discount · soft value of what follows; a discount of 0 is a task that ended."""
+    return reward + discount * next_value
+
+
+def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
+    """-log alpha · (log pi + target): it rises while there is less entropy than aimed at."""
+    return -log_temperature * (log_prob.detach() + target_entropy)

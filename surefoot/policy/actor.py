@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import copy
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from surefoot.core.protocols import Actor
 from surefoot.core.rollout import Rollout
 from surefoot.core.tree import Array, Tree
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.device import to_array, to_tensors
 from surefoot.policy.distributions import Distribution
-from surefoot.policy.heads import CategoricalHead, GaussianHead
+from surefoot.policy.heads import CategoricalHead, GaussianHead, SquashedHead
+from surefoot.policy.soft import SoftActorCritic
+
+
+Head: TypeAlias = CategoricalHead | GaussianHead | SquashedHead
 
 
 class Choice(Protocol):
     """How an action is taken from a distribution."""
 
-    def noise(
-        self, head: CategoricalHead | GaussianHead, random: np.random.Generator, *axes: int
-    ) -> Tree: ...
+    def noise(self, head: Head, random: np.random.Generator, *axes: int) -> Tree: ...
 
     def take(self, distribution: Distribution, noise: Tree) -> Tensor: ...
 
@@ -30,9 +33,7 @@ class Choice(Protocol):
 class Sample:
     """As the distribution says, by chance."""
 
-    def noise(
-        self, head: CategoricalHead | GaussianHead, random: np.random.Generator, *axes: int
-    ) -> Tree:
+    def noise(self, head: Head, random: np.random.Generator, *axes: int) -> Tree:
         return head.noise(random, *axes)
 
     def take(self, distribution: Distribution, noise: Tree) -> Tensor:
@@ -52,7 +53,7 @@ class Greedy:
 class PolicyActor:
     """A copy of a policy's acting half, and a way to choose."""
 
-    def __init__(self, policy: ActorCritic, choice: Choice) -> None:
+    def __init__(self, policy: ActorCritic | SoftActorCritic, choice: Choice) -> None:
         # The memo stands in for the critic, which acting does not need.
         self._policy = copy.deepcopy(policy, {id(policy.critic): nn.Identity()})
         self._choice = choice
@@ -85,3 +86,14 @@ class PolicyActor:
 
     def _distribution(self, obs: Tree) -> Distribution:
         return self._policy.distribution(self._policy.prepare(to_tensors(obs, self._device)))
+
+
+class Unscored:
+    """An actor whose learner does not ask how probable actions were."""
+
+    def __init__(self, actor: Actor) -> None:
+        self.noise, self.memory, self.act = actor.noise, actor.memory, actor.act
+        self.light = actor.light
+
+    def log_prob(self, rollout: Rollout) -> None:
+        return None

@@ -13,15 +13,14 @@ from surefoot.core.seeding import Purpose
 from surefoot.core.spec import Spec
 from surefoot.core.tree import Tree
 from surefoot.policy.actor import Greedy, Sample
-from surefoot.policy.actor_critic import ActorCritic
-from surefoot.policy.build import build_actor
+from surefoot.policy.build import Policy, build_actor
 from surefoot.policy.files import actor_file, critic_file
 
 
 class Agent:
     """Takes one observation or a batch of them, as the environment gives them."""
 
-    def __init__(self, policy: ActorCritic, spec: Spec, seed: int = 0) -> None:
+    def __init__(self, policy: Policy, spec: Spec, seed: int = 0) -> None:
         self.spec = spec
         self.network = policy
         self._greedy, self._sampling = build_actor(policy, Greedy()), build_actor(policy, Sample())

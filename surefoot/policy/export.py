@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from surefoot.core import tree
 from surefoot.core.errors import ConfigError
 from surefoot.core.spec import Box, Spec
-from surefoot.policy.actor_critic import ActorCritic
+from surefoot.policy.build import Policy
 
 OPSET = 20
 
@@ -28,7 +28,7 @@ class Program(nn.Module):
     low: Tensor
     high: Tensor
 
-    def __init__(self, policy: ActorCritic, spec: Spec) -> None:
+    def __init__(self, policy: Policy, spec: Spec) -> None:
         super().__init__()
         self.policy, self._tree = policy, spec.observation
         space = spec.action
@@ -56,7 +56,7 @@ def names(spec: Spec) -> list[str]:
     return [f"observation/{path}" if path else "observation" for path in paths]
 
 
-def to_pt2(policy: ActorCritic, spec: Spec) -> bytes:
+def to_pt2(policy: Policy, spec: Spec) -> bytes:
     """Export by torch.export: `torch.export.load(file).module()(observations)`."""
     with tempfile.TemporaryDirectory() as place, _quiet():
         file = Path(place) / "policy.pt2"
@@ -64,7 +64,7 @@ def to_pt2(policy: ActorCritic, spec: Spec) -> bytes:
         return file.read_bytes()
 
 
-def to_onnx(policy: ActorCritic, spec: Spec) -> bytes:
+def to_onnx(policy: Policy, spec: Spec) -> bytes:
     """Export as ONNX, with inputs named by `names` and one output, `action`."""
     if importlib.util.find_spec("onnxscript") is None:
         raise ConfigError("format='onnx' needs an extra: pip install 'surefoot[export]'")
@@ -82,7 +82,7 @@ def to_onnx(policy: ActorCritic, spec: Spec) -> bytes:
         return file.read_bytes()
 
 
-def _exported(policy: ActorCritic, spec: Spec) -> torch.export.ExportedProgram:
+def _exported(policy: Policy, spec: Spec) -> torch.export.ExportedProgram:
     program = Program(policy, spec).eval().requires_grad_(False)
     batch = tree.leaves(tree.map(torch.from_numpy, spec.empty_observations(2)))
     rows = torch.export.Dim("rows", min=1)

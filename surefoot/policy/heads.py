@@ -8,9 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from surefoot.core.spec import Box
 from surefoot.core.tree import Array
 from surefoot.nets.mlp import linear
-from surefoot.policy.distributions import Categorical, Gaussian
+from surefoot.policy.distributions import (
+    LOG_STD_LEAST,
+    LOG_STD_MOST,
+    Categorical,
+    Gaussian,
+    SquashedGaussian,
+)
 from surefoot.policy.noise import gumbel, normal
 
 IMPOSSIBLE = -1e9
@@ -62,3 +69,33 @@ class GaussianHead(nn.Module):
 
     def noise(self, random: np.random.Generator, *axes: int) -> Array:
         return normal(random, *axes, *self.log_std.shape)
+
+
+class SquashedHead(nn.Module):
+    """Numbers within bounds, with a standard deviation that depends on what is seen."""
+
+    center: Tensor
+    reach: Tensor
+
+    def __init__(self, features: int, space: Box, log_std: float, random: torch.Generator) -> None:
+        super().__init__()
+        self.shape = space.shape
+        self.linear = linear(features, 2 * space.size, 0.01, random)
+        nn.init.constant_(self.linear.bias[space.size :], log_std)
+        low, high = (torch.as_tensor(b, dtype=torch.float32).reshape(-1) for b in bounds(space))
+        self.register_buffer("center", (low + high) / 2, persistent=False)
+        self.register_buffer("reach", (high - low) / 2, persistent=False)
+
+    def forward(self, features: Tensor) -> SquashedGaussian:
+        mean, log_std = self.linear(features).chunk(2, -1)
+        log_std = log_std.clamp(LOG_STD_LEAST, LOG_STD_MOST)
+        return SquashedGaussian(mean, log_std, self.center, self.reach, self.shape)
+
+    def noise(self, random: np.random.Generator, *axes: int) -> Array:
+        return normal(random, *axes, *self.center.shape)
+
+
+def bounds(space: Box) -> tuple[Array, Array]:
+    """Return where numbers may be; a number that may not move is left some room."""
+    fixed = space.high <= space.low
+    return space.low - fixed, space.high + fixed

@@ -28,7 +28,7 @@ class Lean:
     features: Sequence[Function]
     functions: Sequence[Function]
     """Applied to all features together, one after another."""
-    head: Choices | Normals
+    head: Choices | Normals | Squashed
     greedy: bool
     """Whether to take the most probable action, rather than one by chance."""
 
@@ -195,6 +195,47 @@ class Normals:
         constant = np.log(self.deviation) + np.float32(0.5 * math.log(2 * math.pi))
         result: Array = -0.5 * (scaled * scaled).sum(-1) - constant.sum()
         return result
+
+
+@dataclass(frozen=True)
+class Squashed:
+    """A SquashedHead."""
+
+    affine: Affine
+    center: Array
+    reach: Array
+    shape: tuple[int, ...]
+    least: float
+    most: float
+
+    def noise(self, random: np.random.Generator, *axes: int) -> Array:
+        return normal(random, *axes, *self.center.shape)
+
+    def sample(self, values: Array, noise: Array) -> Array:
+        mean, log_std = self._split(values)
+        return self._bounded(mean + np.exp(log_std) * noise)
+
+    def mode(self, values: Array) -> Array:
+        return self._bounded(self._split(values)[0])
+
+    def log_prob(self, values: Array, action: Array) -> Array:
+        mean, log_std = self._split(values)
+        unit = (action.reshape(mean.shape) - self.center) / self.reach
+        most = np.float32(1 - 1e-6)
+        wide = np.arctanh(np.clip(unit, -most, most))
+        scaled = (wide - mean) * np.exp(-log_std)
+        slope = 2 * (np.float32(math.log(2)) - wide - np.logaddexp(np.float32(0), -2 * wide))
+        constant = np.float32(0.5 * math.log(2 * math.pi))
+        result: Array = (-0.5 * scaled * scaled - constant - log_std - slope).sum(-1)
+        return result
+
+    def _split(self, values: Array) -> tuple[Array, Array]:
+        size = len(self.center)
+        return values[..., :size], np.clip(values[..., size:], self.least, self.most)
+
+    def _bounded(self, wide: Array) -> Array:
+        action: Array = self.center + self.reach * np.tanh(wide)
+        return action.reshape(*action.shape[:-1], *self.shape)
 
 
 def as_is(values: Array) -> Array:

@@ -13,7 +13,8 @@ from surefoot.nets.encoder import Encoder, Flat, OneHot
 from surefoot.policy.actor import Choice, Greedy, Sample
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.device import to_array
-from surefoot.policy.heads import IMPOSSIBLE, CategoricalHead, GaussianHead
+from surefoot.policy.distributions import LOG_STD_LEAST, LOG_STD_MOST
+from surefoot.policy.heads import IMPOSSIBLE, CategoricalHead, GaussianHead, SquashedHead
 from surefoot.policy.lean import (
     Affine,
     Choices,
@@ -25,17 +26,19 @@ from surefoot.policy.lean import (
     Normals,
     Numbers,
     Scaled,
+    Squashed,
     as_is,
     relu,
     silu,
 )
 from surefoot.policy.normalizer import CLIP, AsIs, LeafNormalizer, Normalizer
+from surefoot.policy.soft import SoftActorCritic
 
 
-def knows(policy: ActorCritic, choice: Choice) -> bool:
+def knows(policy: ActorCritic | SoftActorCritic, choice: Choice) -> bool:
     """Say whether all that acts is of a kind found below; a subclass or hook may do anything."""
     return (
-        type(policy) is ActorCritic
+        type(policy) in (ActorCritic, SoftActorCritic)
         and type(policy.normalizer) is Normalizer
         and type(policy.encoder) is Encoder
         and type(policy.head) in HEADS
@@ -49,7 +52,7 @@ def knows(policy: ActorCritic, choice: Choice) -> bool:
     )
 
 
-def to_lean(policy: ActorCritic, choice: Choice) -> Lean:
+def to_lean(policy: ActorCritic | SoftActorCritic, choice: Choice) -> Lean:
     """Copy the acting half of a policy that `knows` accepts."""
     head = HEADS[type(policy.head)](policy.head)
     layers = [*layers_of(policy.trunk), *layers_of(policy.actor)]
@@ -98,6 +101,12 @@ def _normals(head: GaussianHead) -> Normals:
     return Normals(_affine(head.linear), np.exp(to_array(head.log_std)), head.shape)
 
 
+def _squashed(head: SquashedHead) -> Squashed:
+    center, reach = _copy(head.center), _copy(head.reach)
+    affine = _affine(head.linear)
+    return Squashed(affine, center, reach, head.shape, LOG_STD_LEAST, LOG_STD_MOST)
+
+
 def _copy(tensor: Tensor) -> Array:
     """Copy to a contiguous array; without a copy the policy's training would go on in it."""
     return to_array(tensor).copy()
@@ -120,8 +129,9 @@ LAYERS: dict[type, Callable[[Any], Function]] = {
     nn.LeakyReLU: lambda layer: LeakyRelu(layer.negative_slope),
 }
 """GELU is not here: it needs the error function, which numpy lacks."""
-HEADS: dict[type, Callable[[Any], Choices | Normals]] = {
+HEADS: dict[type, Callable[[Any], Choices | Normals | Squashed]] = {
     CategoricalHead: _choices,
     GaussianHead: _normals,
+    SquashedHead: _squashed,
 }
 GREEDY: dict[type, bool] = {Sample: False, Greedy: True}

@@ -1,0 +1,167 @@
+"""What each algorithm can be told. Every algorithm answers the same questions about its sizes."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from surefoot.core.errors import ConfigError
+from surefoot.schedules import Adaptive, Constant, Model, Rate, Schedule
+
+Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+
+
+class PPOConfig(Model):
+    """Proximal Policy Optimization."""
+
+    horizon: PositiveInt = 256
+    """Steps each row collects before an update."""
+    minibatch_size: PositiveInt = 64
+    """Samples per optimizer step."""
+    microbatch_size: PositiveInt | None = None
+    """Split a minibatch that does not fit memory into passes of this size; none: do not."""
+    epochs: PositiveInt = 10
+    """Passes over the experience per update."""
+    learning_rate: Rate = Constant(value=3e-4)
+    """Step size: 3e-4, linear:1e-3:0, cosine:1e-3:0, or adaptive:3e-4:0.01 (start, target KL)."""
+    value_learning_rate: Schedule | None = None
+    """Learning rate of an optimizer for the critic alone; none: one optimizer for both."""
+    gamma: Fraction = 0.99
+    """Discount per step."""
+    gae_lambda: Fraction = 0.95
+    """Bias against variance of the advantage: 0 trusts the critic, 1 the returns."""
+    clip_range: Schedule = Constant(value=0.2)
+    """How far the probability ratio may leave 1 and still be rewarded."""
+    value_clip_range: Schedule | None = None
+    """How far a value may move per update before its loss is clipped; none: any distance."""
+    value_coefficient: NonNegativeFloat = 0.5
+    """Weight of the value loss."""
+    entropy_coefficient: Schedule = Constant(value=0.0)
+    """Weight of the entropy bonus; may be a schedule."""
+    max_grad_norm: PositiveFloat | None = 0.5
+    """Clip each optimizer's gradients to this global norm; none: do not clip."""
+    advantages: Literal["minibatch", "rollout", "off"] = "minibatch"
+    """Normalize advantages over each minibatch, over all experience, or not at all."""
+    target_kl: PositiveFloat | None = None
+    """Stop an update after an epoch whose mean KL exceeds this; none: never."""
+    normalize_returns: bool = False
+    """Divide rewards by the running deviation of the discounted return, for learning only."""
+    buffer_steps: NonNegativeInt = 0
+    """Learn from the last rollouts that fit into this many steps (0: the newest rollout only)."""
+
+    @property
+    def watches_kl(self) -> bool:
+        """Whether anything depends on how far the policy moved."""
+        return self.target_kl is not None or isinstance(self.learning_rate, Adaptive)
+
+    def experience_steps(self, rows: int) -> int:
+        """Return how many steps an update learns from once the buffer is full."""
+        rollout = rows * self.horizon
+        return max(rollout, self.buffer_steps // rollout * rollout)
+
+    def check(self, rows: int) -> None:
+        """Refuse a minibatch that no update could fill, and a part larger than the whole."""
+        steps = self.experience_steps(rows)
+        if self.microbatch_size is not None and self.microbatch_size > self.minibatch_size:
+            raise ConfigError(
+                f"ppo.microbatch_size={self.microbatch_size} exceeds "
+                f"ppo.minibatch_size={self.minibatch_size}; lower it"
+            )
+        if self.minibatch_size > steps:
+            rollout = f"{rows} rows × horizon {self.horizon} = {rows * self.horizon} steps"
+            raise ConfigError(
+                f"ppo.minibatch_size={self.minibatch_size} exceeds what an update learns from "
+                f"(rollouts of {rollout}); lower it, or raise ppo.horizon or envs"
+            )
+        if self.watches_kl and self.epochs == 1 and self.minibatch_size == steps:
+            raise ConfigError(
+                "ppo.epochs=1 with one minibatch takes one step per update, before which the KL is "
+                "0; raise ppo.epochs or drop the adaptive rate and ppo.target_kl"
+            )
+
+    @property
+    def optimizer_samples(self) -> int:
+        """Samples of one optimizer step."""
+        return self.minibatch_size
+
+    def visits(self, rows: int) -> float:
+        """Return how often a step is learned from."""
+        return self.epochs * self.experience_steps(rows) / (rows * self.horizon)
+
+    def optimizer_steps(self, total_steps: int, rows: int) -> int:
+        """Return how many optimizer steps a whole run takes, more or less."""
+        iterations = -(-total_steps // (rows * self.horizon))
+        per_epoch = -(-self.experience_steps(rows) // self.minibatch_size)
+        return iterations * self.epochs * per_epoch
+
+
+class SACConfig(Model):
+    """Soft Actor-Critic."""
+
+    horizon: PositiveInt = 8
+    """Steps each row collects before the updates that they are worth."""
+    batch_size: PositiveInt = 256
+    """Transitions per update, drawn from the replay buffer."""
+    updates_per_step: PositiveFloat = 1.0
+    """Updates for each step that is collected."""
+    learning_starts: NonNegativeInt = 1_000
+    """Transitions to collect with actions at random before anything is learned."""
+    learning_rate: Schedule = Constant(value=3e-4)
+    """Step size of all networks and of the temperature: 3e-4, linear:1e-3:0 or cosine:1e-3:0."""
+    value_learning_rate: Schedule | None = None
+    """Learning rate of the critics alone; none: as the actor's."""
+    gamma: Fraction = 0.99
+    """Discount per step."""
+    tau: Annotated[float, Field(gt=0, le=1)] = 0.005
+    """How far the target networks follow the critics in each update."""
+    n_steps: PositiveInt = 1
+    """Rewards that are added up before a target trusts the critics."""
+    temperature: Literal["auto"] | PositiveFloat = "auto"
+    """What a nat of entropy is worth in reward: learned so that the entropy stays near
+    target_entropy, or a fixed number."""
+    initial_temperature: PositiveFloat = 1.0
+    """Where a temperature that is learned starts."""
+    target_entropy: float | None = None
+    """Entropy, in nats, that a learned temperature aims at; none: minus the number of action
+    dimensions, or for choices half of the most there can be."""
+    max_grad_norm: PositiveFloat | None = None
+    """Clip the gradients of actor and critics to this norm each; none: do not clip."""
+    replay_steps: PositiveInt = 1_000_000
+    """Transitions that the replay buffer holds, more or less; the oldest make room for new ones."""
+    replay_folder: str | None = None
+    """Keep the replay buffer in a file in this directory rather than in memory; it is gone when
+    the run ends."""
+
+    @property
+    def optimizer_samples(self) -> int:
+        """Samples of one optimizer step."""
+        return self.batch_size
+
+    def visits(self, rows: int) -> float:
+        """Return how often a step is learned from."""
+        return self.updates_per_step * self.batch_size
+
+    def optimizer_steps(self, total_steps: int, rows: int) -> int:
+        """Return how many optimizer steps a whole run takes, more or less."""
+        return self.updates(0, max(0, total_steps - self.learning_starts))
+
+    def updates(self, before: int, after: int) -> int:
+        """Return how many updates the steps between two counts are worth."""
+        return math.floor(self.updates_per_step * after) - math.floor(
+            self.updates_per_step * before
+        )
+
+    def check(self, rows: int) -> None:
+        """Refuse a buffer that learning could never start with, and rewards nobody waits for."""
+        if self.learning_starts > self.replay_steps:
+            raise ConfigError(
+                f"sac.learning_starts={self.learning_starts} exceeds "
+                f"sac.replay_steps={self.replay_steps}; lower it"
+            )
+        if self.batch_size > self.replay_steps:
+            raise ConfigError(
+                f"sac.batch_size={self.batch_size} exceeds sac.replay_steps={self.replay_steps}; "
+                f"lower it"
+            )
