@@ -81,6 +81,12 @@ class PPOConfig(Model):
                 "0; raise ppo.epochs or drop the adaptive rate and ppo.target_kl"
             )
 
+    def shortened(self, rows: int, steps: int) -> PPOConfig:
+        """Return settings for rollouts of so many steps of each row, if they are shorter."""
+        horizon = min(self.horizon, max(steps, -(-self.minibatch_size // rows)))
+        minibatch_size = min(self.minibatch_size, rows * horizon)
+        return self.model_copy(update={"horizon": horizon, "minibatch_size": minibatch_size})
+
     @property
     def optimizer_samples(self) -> int:
         """Samples of one optimizer step."""
@@ -134,6 +140,10 @@ class SACConfig(Model):
     """Keep the replay buffer in a file in this directory rather than in memory; it is gone when
     the run ends."""
 
+    def shortened(self, rows: int, steps: int) -> SACConfig:
+        """Return settings that learn from the first rollout; rollouts are short anyway."""
+        return self.model_copy(update={"learning_starts": 0, "replay_steps": 100_000})
+
     @property
     def optimizer_samples(self) -> int:
         """Samples of one optimizer step."""
@@ -153,8 +163,8 @@ class SACConfig(Model):
             self.updates_per_step * before
         )
 
-    def check(self, rows: int) -> None:
-        """Refuse a buffer that learning could never start with, and rewards nobody waits for."""
+    def check(self) -> None:
+        """Refuse a buffer that learning could never start with."""
         if self.learning_starts > self.replay_steps:
             raise ConfigError(
                 f"sac.learning_starts={self.learning_starts} exceeds "

@@ -311,7 +311,11 @@ def settle(
             f"to use them all the same"
         )
     flags = given(options, words)
-    sources = {**layers(env, options.config, flags.get("algo")), "argument": {"env": env}, "flag": flags}
+    sources = {
+        **layers(env, options.config, flags.get("algo")),
+        "argument": {"env": env},
+        "flag": flags,
+    }
     return build(sources), sources
 
 

@@ -13,7 +13,7 @@ from surefoot.core import tree
 from surefoot.core.best import Best
 from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import CheckpointError, ConfigError, InexactError, RunError
-from surefoot.core.state import Appended, State
+from surefoot.core.state import State
 from surefoot.envs.make import Factory, reference
 from surefoot.envs.probe import Kind
 from surefoot.learn.build import settle_compile
@@ -174,6 +174,11 @@ def _found(run: Run, checkpoint: str | int | None, allow_inexact: bool) -> Found
 
 
 def _require_same_networks(parent: Config, child: Config) -> None:
+    if parent.algo != child.algo:
+        raise ConfigError(
+            f"algo is {parent.algo} in the parent and cannot be {child.algo} in a fork, which goes "
+            f"on with the parent's networks"
+        )
     for name in PolicyConfig.model_fields:
         before, now = getattr(parent.policy, name), getattr(child.policy, name)
         if before != now and name != "log_std_init":
@@ -262,8 +267,7 @@ def _inherit(
 ) -> list[str]:
     """Take over what a fork has in common with its parent; return what a person must know."""
     if not same_task:  # what was played there is not this task
-        learner = {**state["learner"], "experience": {"rollouts": Appended([])}}
-        state = {**state, "learner": learner}
+        state = {**state, "learner": {**state["learner"], "experience": {}}}
     with naming(found.path):
         training.restore(found.step, state)
         training.best_return, training.best_evaluation = Best(), Best()

@@ -108,12 +108,8 @@ def _shortened(config: Config, make: Factory) -> Config:
     """Make rollouts short enough to try many ways: it does not change what a step costs."""
     seconds, _ = seconds_per_step(make, config.seed)
     most = max(1, int(ROLLOUT / max(seconds * config.envs, 1e-4)))
-    horizon = min(config.ppo.horizon, max(most, -(-config.ppo.minibatch_size // config.envs)))
-    steps = config.envs * horizon
-    ppo = config.ppo.model_copy(
-        update={"horizon": horizon, "minibatch_size": min(config.ppo.minibatch_size, steps)}
-    )
-    settled = {"ppo": ppo, "compile": "off", "restore": "fresh", "total_steps": 10**9}
+    learning: dict[str, Any] = {config.algo: config.learning.shortened(config.envs, most)}
+    settled = {**learning, "compile": "off", "restore": "fresh", "total_steps": 10**9}
     return config.model_copy(update=settled)
 
 

@@ -50,6 +50,43 @@ class Choices(Counter):
         super().__init__(length=6, truncate=True, action=MultiDiscrete([3, 2, 4]))
 
 
+class Loop(gymnasium.Env[Any, Any]):
+    """Two states, three choices: the third changes the state. It never ends, but is cut off."""
+
+    REWARD = np.array([[0.0, 0.5, -0.5], [1.0, -1.0, 0.2]])
+
+    def __init__(self) -> None:
+        self.observation_space, self.action_space = Discrete(2), Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.state, self.steps = int(self.np_random.integers(2)), 0
+        return self.state, {}
+
+    def step(self, action: Any) -> Any:
+        reward = float(self.REWARD[self.state, action])
+        self.state = 1 - self.state if action == 2 else self.state
+        self.steps += 1
+        return self.state, reward, False, self.steps == 7, {}
+
+
+class Dent(gymnasium.Env[Any, Any]):
+    """One state; the nearer an action is to 0.5, the better. It never ends, but is cut off."""
+
+    def __init__(self) -> None:
+        self.observation_space, self.action_space = Box(-1, 1, (1,)), Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        reward = -float((action[0] - 0.5) ** 2)
+        return np.zeros(1, np.float32), reward, False, self.steps == 7, {}
+
+
 class Slow(Counter):
     """Takes its time."""
 

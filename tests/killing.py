@@ -43,6 +43,24 @@ WORKERS = {
     "collector": "processes",
     "n_proc": 2,
 }
+SOFT = {
+    "algo": "sac",
+    "seed": 3,
+    "envs": 4,
+    "hall_of_fame": 0,
+    "recent_episodes": 20,
+    "total_steps": 2048,
+    "checkpoint_every": "12it",
+    "sac": {
+        "n_steps": 3,
+        "batch_size": 16,
+        "learning_starts": 100,
+        "replay_steps": 600,
+        "updates_per_step": 0.25,
+        "learning_rate": "linear:1e-3:0",
+    },
+    "policy": {"hidden": [16]},
+}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     # all that has state: normalizers, reward scale, FIFO experience, adaptive rate, evaluation
     "cartpole": (
@@ -82,6 +100,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "CartPole-v1",
         {**SMALL, "total_steps": 2560, "checkpoint_every": "4it", "compile": "on"},
     ),
+    # a ring that goes round, transitions of several steps that wait, a learned temperature
+    "sac": ("Pendulum-v1", {**SOFT, "policy": {"hidden": [16], "normalize_observations": True}}),
+    "sac-choices": ("CartPole-v1", {**SOFT, "evaluate_every": "20it", "evaluate_episodes": 2}),
+    "sac-overlap": ("Pendulum-v1", {**SOFT, "overlap": True, "n_proc": 1}),
 }
 
 

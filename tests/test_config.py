@@ -1,16 +1,26 @@
 """Settings: layers, YAML, and errors that help."""
 
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
 
-from surefoot.config import Config, PPOConfig, annotated, layers, resolve
+from surefoot.config import (
+    Config,
+    PolicyConfig,
+    PPOConfig,
+    SACConfig,
+    annotated,
+    layers,
+    resolve,
+)
 from surefoot.core.errors import ConfigError
 from surefoot.schedules import Constant, Linear
 
 PRESETS = sorted(
-    path.stem for path in (Path(__file__).parent.parent / "surefoot/presets").iterdir()
+    (path.parent.name, path.stem)
+    for path in (Path(__file__).parent.parent / "surefoot/presets").glob("*/*.yaml")
 )
 
 
@@ -104,12 +114,45 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     assert resolve("X-v0", file) == Config(env="X-v0")
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_is_valid_and_for_an_environment_that_exists(name: str) -> None:
-    config = resolve(name)
+@pytest.mark.parametrize(("algo", "name"), PRESETS)
+def test_every_preset_is_valid_and_for_an_environment_that_exists(algo: str, name: str) -> None:
+    config = resolve(name, None, {"algo": algo})
+    assert config.algo == algo
     assert gymnasium.spec(name).id == name
     config.ppo.check(config.envs)
-    assert config.total_steps > config.envs * config.ppo.horizon
+    config.sac.check()
+    assert config.total_steps > config.iteration_steps()
+
+
+def test_an_algorithm_has_presets_and_defaults_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "soft.yaml"
+    file.write_text("algo: sac\n")
+    for config in (resolve("Pendulum-v1", None, {"algo": "sac"}), resolve("Pendulum-v1", file)):
+        assert (config.envs, config.policy.hidden, config.policy.activation) == (
+            1,
+            (256, 256),
+            "relu",
+        )
+    assert resolve("Pendulum-v1").envs == 4
+    assert resolve("Pendulum-v1").policy.hidden == (64, 64)
+    small = Config(algo="sac", policy=PolicyConfig(hidden=(8,)))
+    assert (small.policy.hidden, small.policy.activation) == ((8,), "relu")
+    assert Config.from_yaml(small.to_yaml()) == small
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"learning_starts": 20, "replay_steps": 10, "batch_size": 4},
+            "learning_starts=20 exceeds",
+        ),
+        ({"replay_steps": 10, "learning_starts": 0}, "batch_size=256 exceeds"),
+    ],
+)
+def test_a_buffer_that_nothing_could_be_learned_from_is_refused(settings: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        SACConfig(**settings).check()
 
 
 def test_defaults_are_the_usual_ones() -> None:

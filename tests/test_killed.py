@@ -27,6 +27,9 @@ KILLS = {
     "envpool": 2,
     "overlap": 3,
     "compiled": 2,
+    "sac": 6,
+    "sac-choices": 3,
+    "sac-overlap": 3,
 }
 WAYS = {
     "cartpole": "replay",
@@ -38,6 +41,9 @@ WAYS = {
     "envpool": "fresh",
     "overlap": "replay",
     "compiled": "replay",
+    "sac": "replay",
+    "sac-choices": "replay",
+    "sac-overlap": "replay",
 }
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 from surefoot.collect.collector import StageCollector
 from surefoot.collect.local import local_collector
-from surefoot.config import Config, PolicyConfig, PPOConfig
+from surefoot.config import Config, PolicyConfig, PPOConfig, SACConfig
 from surefoot.envs.make import factory, make_vector
-from surefoot.learn.build import build_learner
+from surefoot.learn.build import build_ppo, build_sac
 from surefoot.learn.lean import LeanStep
 from surefoot.learn.ppo import PPO
+from surefoot.learn.sac import SAC
 from surefoot.learn.step import MinibatchStep
 from tests.counter import Choices
 
@@ -35,7 +36,26 @@ def learner(spec: Any, policy: dict[str, Any] | None = None, seed: int = 3, **pp
         ppo=PPOConfig(**settings),
         policy=PolicyConfig(**{"hidden": (16, 16), **(policy or {})}),
     )
-    return build_learner(config, spec)
+    return build_ppo(config, spec)
+
+
+def soft_learner(
+    spec: Any,
+    policy: dict[str, Any] | None = None,
+    seed: int = 3,
+    save_replay: bool = True,
+    **sac: Any,
+) -> SAC:
+    settings = {"batch_size": 16, "learning_starts": 0, "replay_steps": 1000, **sac}
+    config = Config(
+        algo="sac",
+        seed=seed,
+        device="cpu",
+        save_replay=save_replay,
+        sac=SACConfig(**settings),
+        policy=PolicyConfig(**{"hidden": (16, 16), **(policy or {})}),
+    )
+    return build_sac(config, spec)
 
 
 def in_torch(ppo: PPO) -> MinibatchStep:

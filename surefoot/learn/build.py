@@ -43,12 +43,13 @@ Tell: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 def build_learner(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> PPO | SAC:
     """Make the learner that `config.algo` names."""
-    config.learning.check(spec.rows)
-    return {"ppo": build_ppo, "sac": build_sac}[config.algo](config, spec, tell)
+    build = build_sac if config.algo == "sac" else build_ppo
+    return build(config, spec, tell)
 
 
 def build_ppo(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> PPO:
     ppo = config.ppo
+    ppo.check(spec.rows)
     if config.policy.normalize_observations and config.total_steps <= spec.rows * ppo.horizon:
         raise ConfigError(
             f"total_steps={config.total_steps} ends with the first rollout, which only primes "
@@ -66,6 +67,7 @@ def build_ppo(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> PP
 
 def build_sac(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> SAC:
     sac, device = config.sac, pick(config.device)
+    sac.check()
     policy = build_soft_actor_critic(spec, config.policy, config.seed).to(device)
     heat = sac.initial_temperature if sac.temperature == "auto" else sac.temperature
     temperature = nn.Parameter(torch.full((1,), math.log(heat), device=device))

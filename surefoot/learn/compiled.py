@@ -77,7 +77,7 @@ class Function(Protocol):
     def how(self) -> str:
         """Who computes it."""
 
-    def __call__(self, *given: Any) -> tuple[Any, ...]: ...
+    def __call__(self, *given: Any) -> Any: ...
 
 
 class Compiled:
@@ -97,14 +97,15 @@ class Compiled:
         self._graph: Graph | None = None
         self.how, self.compile_seconds = "", 0.0
 
-    def __call__(self, *given: Any) -> tuple[Any, ...]:
+    def __call__(self, *given: Any) -> Any:
         if self._graph is None:
             return self._first(given)
-        given_leaves = [leaf for lay, part in zip(self._lay, given, strict=True) for leaf in lay(part)]
-        result: tuple[Any, ...] = _shaped(self._like, iter(self._graph(*given_leaves)))
-        return result
+        given_leaves = [
+            leaf for lay, part in zip(self._lay, given, strict=True) for leaf in lay(part)
+        ]
+        return _shaped(self._like, iter(self._graph(*given_leaves)))
 
-    def _first(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _first(self, given: tuple[Any, ...]) -> Any:
         """Compile and take a step; nothing is changed before, so it can be done otherwise."""
         if self.how:
             return self._otherwise(*given)
@@ -114,7 +115,9 @@ class Compiled:
 
             leaves, self._lay = _leaves(given), [_layer_out(part) for part in given]
             # Buffers that networks use, such as a head's layout, are constants.
-            trace = make_fx(self._on_leaves(given), tracing_mode="fake", _allow_non_fake_inputs=True)
+            trace = make_fx(
+                self._on_leaves(given), tracing_mode="fake", _allow_non_fake_inputs=True
+            )
             traced = trace(*leaves)
             turn_narrow(traced)
             places = [node for node in traced.graph.nodes if node.op == "placeholder"]

@@ -135,7 +135,8 @@ class PPO:
         self.policy.load_state_dict(to_tensors(state["policy"], self._device))
         self._optimizer.restore(state["optimizer"])
         self._rewards.restore(state["rewards"])
-        self._experience.restore(state["experience"])
+        if state["experience"]:  # a fork into another task begins without
+            self._experience.restore(state["experience"])
 
     @torch.no_grad()
     def _estimate(self, rollout: Rollout) -> Samples:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -53,6 +52,7 @@ class Step(Protocol):
         luck: Luck,
         rates: Tensor,
         bias: Tensor,
+        /,
     ) -> tuple[Tensor, Adam, Tensor, Tensor]: ...
 
 
@@ -236,9 +236,7 @@ class SAC:
             },
         }
 
-    def _require_finite(
-        self, rows: Tensor, vector: Tensor, first: int, progress: Progress
-    ) -> None:
+    def _require_finite(self, rows: Tensor, vector: Tensor, first: int, progress: Progress) -> None:
         """Stop at the first update that was not finite, with what led to it."""
         where = (~rows.isfinite()).nonzero()
         if not len(where) and bool(vector.isfinite().all()):

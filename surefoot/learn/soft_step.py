@@ -99,9 +99,7 @@ class SoftStep:
         aim = self._aim(actor, target, alpha, batch, luck.then)
         to_critic, values = self.gradient(self._critic_loss)(critic, features, batch.action, aim)
         critic, of_critic, critic_norm = self._moved(1, critic, to_critic, adam, rates, bias)
-        to_actor, said = self.gradient(self._actor_loss)(
-            actor, critic, alpha, features, luck.now
-        )
+        to_actor, said = self.gradient(self._actor_loss)(actor, critic, alpha, features, luck.now)
         log_prob, actor_loss = said.unbind()
         actor, of_actor, actor_norm = self._moved(0, actor, to_actor, adam, rates, bias)
         to_heat, heat_loss = self.gradient(self._temperature_loss)(temperature, log_prob)

@@ -50,7 +50,7 @@ class Step(Protocol):
         """How long compiling took, if that has happened."""
 
     def __call__(
-        self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs, bias: Tensor
+        self, vector: Tensor, adam: Adam, batch: Samples, knobs: Knobs, bias: Tensor, /
     ) -> tuple[Tensor, Adam, Tensor]:
         """Return the parameters and Adam's memory that follow on a minibatch, and what was
         measured: the number of samples, TERMS, NORMS. What it is given stays as it is."""

@@ -18,11 +18,11 @@ class Transitions(NamedTuple):
 
     obs: Tree
     action: Tree
-    reward: Array
+    reward: Tree
     """The rewards of one or several steps, discounted and added up."""
     next_obs: Tree
     """What was seen after them: the true last observation where the episode ended."""
-    discount: Array
+    discount: Tree
     """What a value of `next_obs` counts for: 0 where the task ended."""
 
     def map(self, function: Callable[..., Any], *others: Transitions) -> Transitions:

@@ -1,5 +1,4 @@
-"""The terms of PPO and SAC, sample by sample, and weighted means over a batch; every tensor is [B].
-"""
+"""Terms of PPO and SAC, sample by sample, and weighted means; every tensor is [B]."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from surefoot.policy.distributions import Distribution
 from surefoot.policy.heads import CategoricalHead, GaussianHead, SquashedHead
 from surefoot.policy.soft import SoftActorCritic
 
-
 Head: TypeAlias = CategoricalHead | GaussianHead | SquashedHead
 
 

@@ -34,8 +34,8 @@ COMBINATIONS = 256
 
 def build_policy(spec: Spec, config: Config) -> Policy:
     """Make the networks of `config.algo` for these observations and actions."""
-    make = {"ppo": build_actor_critic, "sac": build_soft_actor_critic}[config.algo]
-    return make(spec, config.policy, config.seed)
+    build = build_soft_actor_critic if config.algo == "sac" else build_actor_critic
+    return build(spec, config.policy, config.seed)
 
 
 def build_actor_critic(spec: Spec, config: PolicyConfig, seed: int) -> ActorCritic:

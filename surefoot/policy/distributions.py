@@ -98,7 +98,7 @@ class Gaussian(NamedTuple):
 class SquashedGaussian(NamedTuple):
     """D independent normal variables, each drawn together by tanh into its bounds.
 
-    Probabilities are densities of the numbers between -1 and 1 that tanh gives, whatever the bounds.
+    Probabilities are densities of the numbers between -1 and 1 that tanh gives.
     """
 
     mean: Tensor

@@ -39,6 +39,9 @@ class Critics(Protocol):
 class BoundedCritics(nn.Module):
     """For numbers within bounds: networks of features and an action."""
 
+    center: Tensor
+    reach: Tensor
+
     def __init__(self, nets: Sequence[nn.Module], center: Tensor, reach: Tensor) -> None:
         super().__init__()
         self.nets = nn.ModuleList(nets)

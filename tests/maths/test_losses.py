@@ -59,3 +59,18 @@ def test_explained_variance_of_perfect_constant_and_reversed_values(
     values: tuple[float, ...], expected: float
 ) -> None:
     assert float(losses.explained_variance(t(*values), t(1, 2, 3))) == pytest.approx(expected)
+
+
+def test_soft_terms_by_hand() -> None:
+    value, log_prob = torch.tensor([1.0, -2.0]), torch.tensor([-0.5, 0.25])
+    alpha = torch.tensor(0.2)
+    soft = losses.soft_value(value, log_prob, alpha)
+    torch.testing.assert_close(soft, torch.tensor([1.1, -2.05]))
+    reward, discount = torch.tensor([3.0, 3.0]), torch.tensor([0.9, 0.0])
+    aim = losses.critic_target(reward, discount, soft)
+    torch.testing.assert_close(aim, torch.tensor([3.99, 3.0]))
+    heat = torch.tensor([-1.5], requires_grad=True)
+    loss = losses.temperature_loss(heat, log_prob, target_entropy=-1.0)
+    torch.testing.assert_close(loss, 1.5 * (log_prob - 1.0))
+    loss.mean().backward()
+    torch.testing.assert_close(heat.grad, -(log_prob - 1.0).mean().reshape(1))

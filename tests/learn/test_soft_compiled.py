@@ -1,0 +1,97 @@
+"""Compiled updates of SAC do what plain ones do."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+import torch
+
+from surefoot.config import Config, SACConfig
+from surefoot.core.progress import Progress
+from surefoot.learn.build import build_sac, settle_compile
+from surefoot.learn.compiled import Compiled, by_inductor
+from surefoot.learn.sac import SAC
+from tests.learn.test_sac import ENVS, trained
+from tests.toys import collector, soft_learner
+
+OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {}),
+    ({"activation": "tanh", "normalize_observations": True}, {"max_grad_norm": 0.1, "n_steps": 3}),
+    ({"value_hidden": (8,), "activation": "gelu"}, {"temperature": 0.3}),
+]
+
+
+def assert_same_updates(kind: str, number: int, backend: str) -> None:
+    """Compare gradients tensor by tensor, what is measured, and where updates lead."""
+    collect = collector(ENVS[kind], rows=4, horizon=8)
+    policy, options = OPTIONS[number]
+    plain, rival = (soft_learner(collect.spec, policy, **options) for _ in range(2))
+    events: list[Any] = []
+    make = by_inductor if backend == "inductor" else lambda graph, inputs: graph
+    rival._step = Compiled(rival._step, rival._step, events.append, make)
+    trained(plain, collect, 2)
+    rival.restore(plain.state())
+    assert_same_step(plain, rival)
+    data = collect.collect(plain.actor())
+    for sac in (plain, rival):
+        sac.update(data, Progress(10**6))
+    ours, theirs = (sac._optimizer.flat.vector for sac in (plain, rival))
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
+    assert events == []
+    assert rival.how == "compiled"
+
+
+def assert_same_step(plain: SAC, rival: SAC) -> None:
+    optimizer = plain._optimizer
+    _, batches, luck = plain._draw(0, 1)
+    given = (
+        type(batches)(*(part[0] for part in batches)),
+        type(luck)(luck.now[0], luck.then[0]),
+        torch.tensor([1e-3, 2e-3, 3e-3]),
+        optimizer.biases(1)[0],
+    )
+    blank = type(optimizer.adam).blank(optimizer.flat.vector)
+    results = [
+        sac._step(optimizer.flat.vector, blank, plain._target, *given) for sac in (plain, rival)
+    ]
+    (_, mine, target, said), (_, theirs, also_target, also_said) = results
+    for name, gradient in optimizer.flat.unpack(mine.first).items():
+        difference = optimizer.flat.unpack(theirs.first)[name] - gradient
+        assert difference.norm() <= 1e-5 * (gradient.norm() + 0.1 * mine.first.norm()), name
+    torch.testing.assert_close(said, also_said, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(target, also_target, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ENVS)
+@pytest.mark.parametrize("number", range(len(OPTIONS)))
+def test_an_update_as_one_graph_has_the_gradients_of_a_plain_one(kind: str, number: int) -> None:
+    assert_same_updates(kind, number, "graph")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no compiler")
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ENVS)
+@pytest.mark.parametrize("number", range(len(OPTIONS)))
+def test_compiled_updates_have_the_gradients_of_plain_ones(kind: str, number: int) -> None:
+    assert_same_updates(kind, number, "inductor")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no compiler")
+def test_a_compiled_update_has_the_gradients_of_a_plain_one() -> None:
+    assert_same_updates("continuous", 0, "inductor")
+
+
+def test_compiling_is_settled_by_sizes() -> None:
+    for total_steps, expected in ((3_000, "off"), (20_000, "on")):
+        config = Config(algo="sac", total_steps=total_steps, device="cpu")
+        assert settle_compile(config).compile == expected
+    slow = Config(algo="sac", total_steps=20_000, device="cpu", sac=SACConfig(updates_per_step=0.1))
+    assert settle_compile(slow).compile == "off"
+
+
+def test_the_setting_decides_what_a_learner_runs() -> None:
+    spec = collector("Pendulum-v1").spec
+    steps = [build_sac(Config(algo="sac", compile=said), spec)._step for said in ("on", "off")]
+    assert [isinstance(step, Compiled) for step in steps] == [True, False]
