@@ -20,6 +20,7 @@ from surefoot.core import hardware
 HERE = Path(__file__).parent
 TITLES = {
     "training": "Training",
+    "offpolicy": "Training with SAC",
     "whole": "Starting, a short run, memory",
     "pieces": "Pieces of a training",
     "growth": "Growth",
