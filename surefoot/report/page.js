@@ -35,7 +35,7 @@ const PANELS = [
 ];
 // Settings in which runs of one kind may differ.
 const NUMBERLESS = ["seed", "collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error", "tensorboard", "wandb", "video_every", "hall_of_fame", "keep", "max_hours"];
-const LONGEST = 28, CLOSE = 250;
+const LONGEST = 28, LONGEST_MEAN = 44, CLOSE = 250;
 const ELSEWHERE = ["recent/terminated_rate", "evaluate/return_mean", "evaluate/return_std", "recent/success_reported", "update/epochs", "update/optimizer_steps"];
 const COARSE = window.matchMedia("(pointer: coarse)").matches;
 const state = {
@@ -46,17 +46,41 @@ const state = {
 const drawn = [];
 const runs = data.runs;
 const several = runs.length > 1;
+const nicknames = shortened();
 const groups = grouped();
+const telling = differing();
+
+function shortened() {
+  // Without the words that all names begin with.
+  const names = runs.map((run) => run.name);
+  const words = several ? names[0].match(/[^-_. ]*[-_. ]+/g) ?? [] : [];
+  let shared = "";
+  for (const word of words) {
+    if (!names.every((name) => name.startsWith(shared + word) && name !== shared + word)) break;
+    shared += word;
+  }
+  return names.map((name) => name.slice(shared.length));
+}
 
 function grouped() {
   const found = new Map();
   runs.forEach((run, index) => {
-    const learning = Object.entries(run.config).filter(([name]) => !NUMBERLESS.some((other) => name === other || name.startsWith(other + ".")));
+    const learning = Object.entries(run.config).filter(([name]) => !free(name));
     const key = JSON.stringify(learning);
     if (!found.has(key)) found.set(key, []);
     found.get(key).push(index);
   });
   return [...found.values()];
+}
+
+function differing() {
+  const settings = groups.map(([first]) => runs[first].config);
+  const names = [...new Set(settings.flatMap(Object.keys))].filter((name) => !free(name));
+  return names.filter((name) => new Set(settings.map((setting) => setting[name])).size > 1);
+}
+
+function free(name) {
+  return NUMBERLESS.some((other) => name === other || name.startsWith(other + "."));
 }
 
 function element(tag, attributes = {}, ...children) {
@@ -126,8 +150,18 @@ function escaped(text) {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 }
 
+function cut(text, most) {
+  return text.length > most ? text.slice(0, most - 1) + "…" : text;
+}
+
 function plain(name) {
-  return escaped(name.length > LONGEST ? name.slice(0, LONGEST - 1) + "…" : name);
+  return escaped(cut(name, LONGEST));
+}
+
+function label(who, metric, most = LONGEST) {
+  // What is shown stays whole, who it is of is cut.
+  const what = metric ? `, ${short(metric)}` : "";
+  return escaped(cut(who, Math.max(12, most - what.length)) + what);
 }
 
 function line(x) {
@@ -143,24 +177,25 @@ function curves(metrics) {
   metrics.forEach((metric, m) => {
     groups.forEach((members) => {
       const there = members.filter((index) => runs[index].metrics[metric]);
-      if (there.length > 1) traces.push(...bandTraces(there, metric, metrics.length > 1));
+      if (there.length > 1) traces.push(...bandTraces(there, metric, m, metrics.length > 1));
       there.forEach((index) => traces.push(...runTraces(index, metric, m, metrics.length > 1, there.length > 1)));
     });
   });
   return traces;
 }
 
-function bandTraces(members, metric, named) {
+function bandTraces(members, metric, m, named) {
   const color = COLORS[members[0] % COLORS.length];
   const { x, mean, low, high } = band(members, metric);
-  const who = groups.length > 1 ? members.map((index) => runs[index].name).join(", ") : `${members.length} seeds`;
-  const name = plain(`mean of ${who}${named ? ", " + short(metric) : ""}`);
+  const told = telling.slice(0, 2).map((name) => `${name.split(".").pop()} ${runs[members[0]].config[name] ?? "none"}`);
+  const who = [`mean of ${members.length} seeds`, ...told, ...(telling.length > 2 ? ["…"] : [])].join(", ");
+  const name = label(who, named ? metric : "", LONGEST_MEAN);
   const id = `band ${members[0]} ${metric}`;
   const edge = { mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: id };
   return [
     { x, y: low, ...edge, uid: id + " low" },
     { x, y: high, ...edge, uid: id + " high", fill: "tonexty", fillcolor: color + "33" },
-    { x, y: mean, mode: "lines", name, legendgroup: id, uid: id, line: { color, width: 2.5 } },
+    { x, y: mean, mode: "lines", name, legendgroup: id, uid: id, line: { color, width: 2.5, dash: m ? "dot" : "solid" } },
   ];
 }
 
@@ -168,15 +203,15 @@ function runTraces(index, metric, m, named, banded) {
   const run = runs[index];
   const color = COLORS[(several ? index : m) % COLORS.length];
   const dash = several && m ? "dot" : "solid";
-  const label = plain(several ? run.name + (named ? ", " + short(metric) : "") : short(metric));
+  const name = several ? label(nicknames[index], named ? metric : "") : plain(short(metric));
   const [x, raw] = present(axisOf(run), run.metrics[metric]);
   const id = `${index} ${metric}`;
   const thin = { x, mode: line(x), marker: { color }, line: { color, width: 1, dash }, legendgroup: id };
-  if (banded) return [{ ...thin, uid: id, y: smoothed(raw), name: label, opacity: 0.35, showlegend: false }];
-  if (!state.smoothing) return [{ ...thin, uid: id, y: raw, name: label, line: { color, width: 1.8, dash } }];
+  if (banded) return [{ ...thin, uid: id, y: smoothed(raw), name, opacity: 0.35, showlegend: false }];
+  if (!state.smoothing) return [{ ...thin, uid: id, y: raw, name, line: { color, width: 1.8, dash } }];
   return [
     { ...thin, uid: id + " raw", y: raw, opacity: 0.3, hoverinfo: "skip", showlegend: false },
-    { ...thin, uid: id, y: smoothed(raw), name: label, line: { color, width: 2, dash } },
+    { ...thin, uid: id, y: smoothed(raw), name, line: { color, width: 2, dash } },
   ];
 }
 
@@ -184,7 +219,7 @@ function learningCurve(metrics) {
   const traces = curves(metrics);
   const named = new Set();
   const add = (index, name, trace) => {
-    const text = several ? [].concat(trace.x).map(() => plain(runs[index].name)) : undefined;
+    const text = several ? [].concat(trace.x).map(() => plain(nicknames[index])) : undefined;
     traces.push({ ...trace, text, name, uid: `${index} ${name}`, legendgroup: name, showlegend: !named.has(name) });
     named.add(name);
   };
@@ -206,9 +241,9 @@ function learningCurve(metrics) {
 
 function markTraces() {
   const kinds = new Map();
-  runs.forEach((run) => run.marks.forEach((mark) => {
+  runs.forEach((run, index) => run.marks.forEach((mark) => {
     if (!kinds.has(mark.kind)) kinds.set(mark.kind, []);
-    kinds.get(mark.kind).push([place(mark), escaped(several ? `${run.name}: ${mark.text}` : mark.text)]);
+    kinds.get(mark.kind).push([place(mark), escaped(several ? `${nicknames[index]}: ${mark.text}` : mark.text)]);
   }));
   return [...kinds.entries()].map(([kind, marks], k) => ({
     x: marks.map(([x]) => x), y: marks.map(() => 1), yaxis: "y2", text: marks.map(([, text]) => text),
@@ -377,7 +412,7 @@ function episodes() {
   return [["return", "Returns of the last episodes"], ["length", "Lengths of the last episodes"]].flatMap(([key, title]) => {
     if (!runs.some((run) => run.episodes[key].length)) return [];
     const traces = () => runs.map((run, index) => ({
-      x: run.episodes[key], type: "histogram", name: plain(run.name), opacity: several ? 0.6 : 0.9, nbinsx: 30,
+      x: run.episodes[key], type: "histogram", name: plain(nicknames[index]), opacity: several ? 0.6 : 0.9, nbinsx: 30,
       marker: { color: COLORS[index % COLORS.length] },
     }));
     return [card(title, traces, { x: key, y: "episodes" })];

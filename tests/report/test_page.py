@@ -171,10 +171,27 @@ def test_seeds_of_one_setting_are_a_band_and_differences_stand_out(show: Open) -
     runs = [trained(seed=seed, name=f"seed{seed}", total_steps=2_000) for seed in range(3)]
     page = show(*runs, trained(name="other", total_steps=2_000, ppo={"epochs": 3}))
     names = [curve["name"] for curve in curves(page, "Policy loss")]
-    assert "mean of seed0, seed1, seed2" in names
+    assert "mean of 3 seeds, epochs 20" in names
     assert {"seed0", "seed1", "seed2", "other"} <= set(names)
     differing = page.locator("tr.differs th").all_inner_texts()
     assert set(differing) == {"seed", "ppo.epochs"}
+
+
+def test_curves_of_several_runs_and_metrics_are_told_apart(show: Open, tmp_path: Path) -> None:
+    common = "a-rather-long-name-of-an-environment-"
+    runs = [
+        copy(
+            trained(seed=seed, name=f"seed{seed}", total_steps=2_000), tmp_path / f"{common}{seed}"
+        )
+        for seed in range(2)
+    ]
+    page = show(*runs, trained(name="other", total_steps=2_000, ppo={"epochs": 3}))
+    labels = card(page, "Gradient norms").locator(".legendtext").all_text_contents()
+    assert len(labels) == len(set(labels)) == 4
+    assert all(text.endswith(("policy_norm", "value_norm")) for text in labels)
+    page = show(*runs)
+    assert page.locator(".run strong").all_inner_texts() == [run.name for run in runs]
+    assert {"0", "1"} <= {curve["name"] for curve in curves(page, "Policy loss")}
 
 
 def test_an_episode_is_drawn_by_the_names_of_its_channels(show: Open, tmp_path: Path) -> None:
