@@ -383,11 +383,14 @@ function panels() {
   const known = new Set(ELSEWHERE);
   const each = Math.max(...runs.map((run) => run.each));
   const note = each > 1 ? `each point is the mean of ${each} iterations` : "";
+  let marked = false; // the first card says what happened: without episodes there is no learning curve
   const made = PANELS.flatMap(([title, cards]) => section(title, cards.flatMap(([name, metrics, wide, up]) => {
     metrics.forEach((metric) => known.add(metric));
     const there = some(metrics);
     if (!there.length) return [];
-    const traces = wide ? () => [...learningCurve(there), ...markTraces()] : () => curves(there);
+    const marks = marked ? () => [] : markTraces;
+    marked = true;
+    const traces = () => [...(wide ? learningCurve(there) : curves(there)), ...marks()];
     const told = { "recent/return_mean": note, "recent/success_rate": succeeded() }[metrics[0]] ?? "";
     return [card(name, traces, { wide, up, note: told })];
   })));

@@ -216,6 +216,20 @@ def test_what_happened_is_marked(show: Open, tmp_path: Path) -> None:
     assert mark["x"] == [2_000]
 
 
+def test_a_fault_before_any_episode_has_ended_is_marked_too(show: Open, tmp_path: Path) -> None:
+    run = copy(trained(), tmp_path / "run")
+    rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    told = ("recent/", "rollout/episode_", "evaluate/")
+    left = [{n: v for n, v in row.items() if not n.startswith(told)} for row in rows]
+    (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in left))
+    entry = {"event": "fault", "error": "EnvError: reward is nan", "step": 2_000}
+    with (run.path / "journal.jsonl").open("a") as journal:
+        journal.write(json.dumps({"time": "2026-01-01T00:00:00+00:00", **entry}) + "\n")
+    page = show(run)
+    assert "fault" in [curve["name"] for curve in curves(page, "Reward per step")]
+    assert "fault" not in [curve["name"] for curve in curves(page, "Policy loss")]
+
+
 def test_a_film_plays_in_the_page(show: Open, tmp_path: Path) -> None:
     run = copy(trained(), tmp_path / "run")
     shoot(run)
