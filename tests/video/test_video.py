@@ -21,7 +21,8 @@ from surefoot.recording import Trajectory, record
 from surefoot.run import Run
 from surefoot.video.aside import Cameras
 from surefoot.video.film import LINE, PAUSE
-from surefoot.video.overlay import NARROWEST, Panel, outline, scale
+from surefoot.video.overlay import LINE as LINE_OF_TEXT
+from surefoot.video.overlay import MARGIN, NARROWEST, Panel, outline, scale
 from surefoot.video.shoot import PICTURES, natural_rate, shoot
 from tests.trained import copy, trained
 
@@ -80,6 +81,18 @@ def test_the_panel_changes_with_each_of_its_figures(run: Run, field: str) -> Non
     t = trajectory.length // 2
     assert (one.draw(t)[below:] != other.draw(t)[below:]).any()
     assert (one.draw(t)[:below] == other.draw(t)[:below]).all()
+
+
+def test_the_first_line_says_the_return_so_far_and_the_step(run: Run) -> None:
+    trajectory = filmed(run)
+    more = trajectory.reward.copy()
+    more[0] += 5
+    one, other = Panel(trajectory), Panel(replace(trajectory, reward=more))
+    below = one._picture_size[1]
+    line = slice(below, below + MARGIN + LINE_OF_TEXT)
+    assert (one.draw(4)[line] != other.draw(4)[line]).any()
+    none = Panel(replace(trajectory, reward=0 * more))
+    assert (none.draw(4)[line] != none.draw(5)[line]).any()
 
 
 def test_the_figures_reach_the_film(run: Run) -> None:
