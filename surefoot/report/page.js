@@ -34,7 +34,7 @@ const PANELS = [
   ]],
 ];
 // Settings in which runs of one kind may differ.
-const NUMBERLESS = ["seed", "collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error", "tensorboard", "wandb", "video_every", "hall_of_fame", "keep", "max_hours"];
+const NUMBERLESS = ["seed", "collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error", "tensorboard", "wandb", "video_every", "evaluate_every", "evaluate_episodes", "hall_of_fame", "keep", "max_hours"];
 const LONGEST = 28, LONGEST_MEAN = 44, CLOSE = 250;
 const ELSEWHERE = ["recent/terminated_rate", "evaluate/return_mean", "evaluate/return_std", "recent/success_reported", "update/epochs", "update/optimizer_steps"];
 const COARSE = window.matchMedia("(pointer: coarse)").matches;
@@ -76,7 +76,8 @@ function grouped() {
 function differing() {
   const settings = groups.map(([first]) => runs[first].config);
   const names = [...new Set(settings.flatMap(Object.keys))].filter((name) => !free(name));
-  return names.filter((name) => new Set(settings.map((setting) => setting[name])).size > 1);
+  const found = names.filter((name) => new Set(settings.map((setting) => setting[name])).size > 1);
+  return found.sort((one, other) => other.includes(".") - one.includes(".")); // of algorithm and policy first
 }
 
 function free(name) {
@@ -448,7 +449,7 @@ function trajectories() {
     const dots = (values) => ({ mode: "markers", marker: { size: 3 }, text: values.map((v) => plain(one.options[v])), hovertemplate: "%{text}" });
     const cards = [
       card("Value, and what was really returned", () => [curve(one.value, "value", 0), curve(one.returned, "discounted return", 1)], over),
-      card("Reward", () => [curve(one.reward, "reward", 2)], over),
+      card("Reward", () => [curve(one.reward, "reward", 2)], { ...over, ...usual(one.reward) }),
       card("Actions", () => Object.entries(one.actions).map(([name, values], k) => ({ ...curve(values, name, k), ...(options.length ? dots(values) : {}) })), { ...closer, up, note: hint }),
       ...Object.entries(one.groups).map(([title, names]) => {
         const contacts = title === "Contacts" ? {} : { shapes: shading };
@@ -461,6 +462,15 @@ function trajectories() {
     const title = `Episode: ${of}${one.title}, return ${one.return.toFixed(1)} in ${one.length} steps`;
     return section(one.note ? `${title} (${one.note})` : title, cards);
   }));
+}
+
+function usual(values) {
+  // A single large reward, such as that of a fall, is not to flatten all others.
+  const sorted = [...values].sort((a, b) => a - b);
+  const at = (share) => sorted[Math.round(share * (sorted.length - 1))];
+  const [low, high] = [at(0.01), at(0.99)], span = high - low;
+  if (!span || at(1) - at(0) < 4 * span) return {};
+  return { up: { range: [low - 0.2 * span, high + 0.2 * span] }, note: `from ${at(0)} to ${at(1)}; the rarest are outside (double click: all)` };
 }
 
 function phases(values) {

@@ -202,6 +202,9 @@ def test_an_episode_is_drawn_by_the_names_of_its_channels(show: Open, tmp_path: 
     assert {curve["name"] for curve in curves(page, "Angles")} >= {"hull angle"}
     shades = card(page, "Angles").locator(".plot").evaluate("plot => plot.layout.shapes.length")
     assert shades > 0
+    heights = "plot => plot.layout.yaxis.range"
+    lowest, _ = card(page, "Reward").locator(".plot").evaluate(heights)
+    assert -20 < lowest < 0  # the fall, -100, is not what all is measured by
     value = [curve["name"] for curve in curves(page, "Value, and what was really returned")]
     assert value == ["value", "discounted return"]
 
