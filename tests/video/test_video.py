@@ -148,7 +148,10 @@ def test_text_has_room_at_any_size_of_picture(run: Run, size: tuple[int, int]) -
     assert height % 2 == width % 2 == 0
 
 
-def test_a_channel_that_is_not_there_is_named_with_those_that_are(run: Run) -> None:
+def test_a_channel_that_is_not_there_is_named_with_those_that_are_before_anything_is_drawn(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surefoot.recording.picture_of", lambda env: pytest.fail("drawn"))
     with pytest.raises(ConfigError, match="no channel 'speed'; there are cart position"):
         shoot(run, channels=["speed"])
 
