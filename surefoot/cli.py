@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import os
 import signal
 import sys
 import traceback
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit: 0 done, 1 failed, 2 asked for wrongly, 130 / 143 interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _open_streams()
     if not words or words[0] in ("-h", "--help", "help"):
         print(overview())
         sys.exit(0 if words else 2)
@@ -425,6 +427,17 @@ def _guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
     except KeyboardInterrupt:
         _complain("interrupted")
         return 130
+
+
+def _open_streams() -> None:
+    """Open what the shell has closed (`>&-`): else a file of the run would take its place."""
+    for wire in range(3):
+        try:
+            os.fstat(wire)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
 
 
 def _complain(message: str) -> None:

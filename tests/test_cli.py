@@ -6,11 +6,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shlex import join
 
 import pytest
 import yaml
 
 from surefoot.cli import main
+from surefoot.run import Run
 
 QUICK = ["--total-steps", "512", "--ppo.horizon", "32", "--ppo.minibatch-size", "64"]
 
@@ -275,6 +277,14 @@ def test_resume_fork_pin_best_and_export_from_the_command_line(surefoot, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_a_training_whose_output_is_closed_goes_through(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "surefoot", "train", "CartPole-v1", "--total-steps", "1024"]
+    closed = f"{join([*words, '--out', str(tmp_path / 'run')])} >&- 2>&- <&-"
+    assert subprocess.run(["sh", "-c", closed], check=False).returncode == 0
+    assert Run.open(tmp_path / "run").condition == "finished"
+
+
 def test_record_report_plot_and_video_from_the_command_line(surefoot, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     surefoot("train", "CartPole-v1", *QUICK, "--out", "run", "--quiet")
     recorded = surefoot("eval", "run", "--record", "--episodes", 2, "--json")

@@ -34,8 +34,8 @@ const PANELS = [
   ]],
 ];
 // Settings in which runs of one kind may differ.
-const NUMBERLESS = ["seed", "collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error", "tensorboard", "wandb", "video_every", "hall_of_fame", "keep", "max_hours"];
-const LONGEST = 28, CLOSE = 250;
+const NUMBERLESS = ["seed", "collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error", "tensorboard", "wandb", "video_every", "evaluate_every", "evaluate_episodes", "hall_of_fame", "keep", "max_hours"];
+const LONGEST = 28, LONGEST_MEAN = 44, CLOSE = 250;
 const ELSEWHERE = ["recent/terminated_rate", "evaluate/return_mean", "evaluate/return_std", "recent/success_reported", "update/epochs", "update/optimizer_steps"];
 const COARSE = window.matchMedia("(pointer: coarse)").matches;
 const state = {
@@ -46,17 +46,42 @@ const state = {
 const drawn = [];
 const runs = data.runs;
 const several = runs.length > 1;
+const nicknames = shortened();
 const groups = grouped();
+const telling = differing();
+
+function shortened() {
+  // Without the words that all names begin with.
+  const names = runs.map((run) => run.name);
+  const words = several ? names[0].match(/[^-_. ]*[-_. ]+/g) ?? [] : [];
+  let shared = "";
+  for (const word of words) {
+    if (!names.every((name) => name.startsWith(shared + word) && name !== shared + word)) break;
+    shared += word;
+  }
+  return names.map((name) => name.slice(shared.length));
+}
 
 function grouped() {
   const found = new Map();
   runs.forEach((run, index) => {
-    const learning = Object.entries(run.config).filter(([name]) => !NUMBERLESS.some((other) => name === other || name.startsWith(other + ".")));
+    const learning = Object.entries(run.config).filter(([name]) => !free(name));
     const key = JSON.stringify(learning);
     if (!found.has(key)) found.set(key, []);
     found.get(key).push(index);
   });
   return [...found.values()];
+}
+
+function differing() {
+  const settings = groups.map(([first]) => runs[first].config);
+  const names = [...new Set(settings.flatMap(Object.keys))].filter((name) => !free(name));
+  const found = names.filter((name) => new Set(settings.map((setting) => setting[name])).size > 1);
+  return found.sort((one, other) => other.includes(".") - one.includes(".")); // of algorithm and policy first
+}
+
+function free(name) {
+  return NUMBERLESS.some((other) => name === other || name.startsWith(other + "."));
 }
 
 function element(tag, attributes = {}, ...children) {
@@ -126,8 +151,18 @@ function escaped(text) {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 }
 
+function cut(text, most) {
+  return text.length > most ? text.slice(0, most - 1) + "…" : text;
+}
+
 function plain(name) {
-  return escaped(name.length > LONGEST ? name.slice(0, LONGEST - 1) + "…" : name);
+  return escaped(cut(name, LONGEST));
+}
+
+function label(who, metric, most = LONGEST) {
+  // What is shown stays whole, who it is of is cut.
+  const what = metric ? `, ${short(metric)}` : "";
+  return escaped(cut(who, Math.max(12, most - what.length)) + what);
 }
 
 function line(x) {
@@ -143,24 +178,25 @@ function curves(metrics) {
   metrics.forEach((metric, m) => {
     groups.forEach((members) => {
       const there = members.filter((index) => runs[index].metrics[metric]);
-      if (there.length > 1) traces.push(...bandTraces(there, metric, metrics.length > 1));
+      if (there.length > 1) traces.push(...bandTraces(there, metric, m, metrics.length > 1));
       there.forEach((index) => traces.push(...runTraces(index, metric, m, metrics.length > 1, there.length > 1)));
     });
   });
   return traces;
 }
 
-function bandTraces(members, metric, named) {
+function bandTraces(members, metric, m, named) {
   const color = COLORS[members[0] % COLORS.length];
   const { x, mean, low, high } = band(members, metric);
-  const who = groups.length > 1 ? members.map((index) => runs[index].name).join(", ") : `${members.length} seeds`;
-  const name = plain(`mean of ${who}${named ? ", " + short(metric) : ""}`);
+  const told = telling.slice(0, 2).map((name) => `${name.split(".").pop()} ${runs[members[0]].config[name] ?? "none"}`);
+  const who = [`mean of ${members.length} seeds`, ...told, ...(telling.length > 2 ? ["…"] : [])].join(", ");
+  const name = label(who, named ? metric : "", LONGEST_MEAN);
   const id = `band ${members[0]} ${metric}`;
   const edge = { mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: id };
   return [
     { x, y: low, ...edge, uid: id + " low" },
     { x, y: high, ...edge, uid: id + " high", fill: "tonexty", fillcolor: color + "33" },
-    { x, y: mean, mode: "lines", name, legendgroup: id, uid: id, line: { color, width: 2.5 } },
+    { x, y: mean, mode: "lines", name, legendgroup: id, uid: id, line: { color, width: 2.5, dash: m ? "dot" : "solid" } },
   ];
 }
 
@@ -168,15 +204,15 @@ function runTraces(index, metric, m, named, banded) {
   const run = runs[index];
   const color = COLORS[(several ? index : m) % COLORS.length];
   const dash = several && m ? "dot" : "solid";
-  const label = plain(several ? run.name + (named ? ", " + short(metric) : "") : short(metric));
+  const name = several ? label(nicknames[index], named ? metric : "") : plain(short(metric));
   const [x, raw] = present(axisOf(run), run.metrics[metric]);
   const id = `${index} ${metric}`;
   const thin = { x, mode: line(x), marker: { color }, line: { color, width: 1, dash }, legendgroup: id };
-  if (banded) return [{ ...thin, uid: id, y: smoothed(raw), name: label, opacity: 0.35, showlegend: false }];
-  if (!state.smoothing) return [{ ...thin, uid: id, y: raw, name: label, line: { color, width: 1.8, dash } }];
+  if (banded) return [{ ...thin, uid: id, y: smoothed(raw), name, opacity: 0.35, showlegend: false }];
+  if (!state.smoothing) return [{ ...thin, uid: id, y: raw, name, line: { color, width: 1.8, dash } }];
   return [
     { ...thin, uid: id + " raw", y: raw, opacity: 0.3, hoverinfo: "skip", showlegend: false },
-    { ...thin, uid: id, y: smoothed(raw), name: label, line: { color, width: 2, dash } },
+    { ...thin, uid: id, y: smoothed(raw), name, line: { color, width: 2, dash } },
   ];
 }
 
@@ -184,7 +220,7 @@ function learningCurve(metrics) {
   const traces = curves(metrics);
   const named = new Set();
   const add = (index, name, trace) => {
-    const text = several ? [].concat(trace.x).map(() => plain(runs[index].name)) : undefined;
+    const text = several ? [].concat(trace.x).map(() => plain(nicknames[index])) : undefined;
     traces.push({ ...trace, text, name, uid: `${index} ${name}`, legendgroup: name, showlegend: !named.has(name) });
     named.add(name);
   };
@@ -206,9 +242,9 @@ function learningCurve(metrics) {
 
 function markTraces() {
   const kinds = new Map();
-  runs.forEach((run) => run.marks.forEach((mark) => {
+  runs.forEach((run, index) => run.marks.forEach((mark) => {
     if (!kinds.has(mark.kind)) kinds.set(mark.kind, []);
-    kinds.get(mark.kind).push([place(mark), escaped(several ? `${run.name}: ${mark.text}` : mark.text)]);
+    kinds.get(mark.kind).push([place(mark), escaped(several ? `${nicknames[index]}: ${mark.text}` : mark.text)]);
   }));
   return [...kinds.entries()].map(([kind, marks], k) => ({
     x: marks.map(([x]) => x), y: marks.map(() => 1), yaxis: "y2", text: marks.map(([, text]) => text),
@@ -348,11 +384,14 @@ function panels() {
   const known = new Set(ELSEWHERE);
   const each = Math.max(...runs.map((run) => run.each));
   const note = each > 1 ? `each point is the mean of ${each} iterations` : "";
+  let marked = false; // the first card says what happened: without episodes there is no learning curve
   const made = PANELS.flatMap(([title, cards]) => section(title, cards.flatMap(([name, metrics, wide, up]) => {
     metrics.forEach((metric) => known.add(metric));
     const there = some(metrics);
     if (!there.length) return [];
-    const traces = wide ? () => [...learningCurve(there), ...markTraces()] : () => curves(there);
+    const marks = marked ? () => [] : markTraces;
+    marked = true;
+    const traces = () => [...(wide ? learningCurve(there) : curves(there)), ...marks()];
     const told = { "recent/return_mean": note, "recent/success_rate": succeeded() }[metrics[0]] ?? "";
     return [card(name, traces, { wide, up, note: told })];
   })));
@@ -377,7 +416,7 @@ function episodes() {
   return [["return", "Returns of the last episodes"], ["length", "Lengths of the last episodes"]].flatMap(([key, title]) => {
     if (!runs.some((run) => run.episodes[key].length)) return [];
     const traces = () => runs.map((run, index) => ({
-      x: run.episodes[key], type: "histogram", name: plain(run.name), opacity: several ? 0.6 : 0.9, nbinsx: 30,
+      x: run.episodes[key], type: "histogram", name: plain(nicknames[index]), opacity: several ? 0.6 : 0.9, nbinsx: 30,
       marker: { color: COLORS[index % COLORS.length] },
     }));
     return [card(title, traces, { x: key, y: "episodes" })];
@@ -410,7 +449,7 @@ function trajectories() {
     const dots = (values) => ({ mode: "markers", marker: { size: 3 }, text: values.map((v) => plain(one.options[v])), hovertemplate: "%{text}" });
     const cards = [
       card("Value, and what was really returned", () => [curve(one.value, "value", 0), curve(one.returned, "discounted return", 1)], over),
-      card("Reward", () => [curve(one.reward, "reward", 2)], over),
+      card("Reward", () => [curve(one.reward, "reward", 2)], { ...over, ...usual(one.reward) }),
       card("Actions", () => Object.entries(one.actions).map(([name, values], k) => ({ ...curve(values, name, k), ...(options.length ? dots(values) : {}) })), { ...closer, up, note: hint }),
       ...Object.entries(one.groups).map(([title, names]) => {
         const contacts = title === "Contacts" ? {} : { shapes: shading };
@@ -423,6 +462,15 @@ function trajectories() {
     const title = `Episode: ${of}${one.title}, return ${one.return.toFixed(1)} in ${one.length} steps`;
     return section(one.note ? `${title} (${one.note})` : title, cards);
   }));
+}
+
+function usual(values) {
+  // A single large reward, such as that of a fall, is not to flatten all others.
+  const sorted = [...values].sort((a, b) => a - b);
+  const at = (share) => sorted[Math.round(share * (sorted.length - 1))];
+  const [low, high] = [at(0.01), at(0.99)], span = high - low;
+  if (!span || at(1) - at(0) < 4 * span) return {};
+  return { up: { range: [low - 0.2 * span, high + 0.2 * span] }, note: `from ${at(0)} to ${at(1)}; the rarest are outside (double click: all)` };
 }
 
 function phases(values) {

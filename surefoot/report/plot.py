@@ -19,6 +19,8 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Which bit of a braille character is which of its 4 × 2 dots."""
 ROWS, EDGE = 18, 12
 """Lines of a drawing, and characters left of it."""
+LONGEST = 40
+"""Characters of a name in a picture."""
 FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -63,21 +65,29 @@ def to_file(found: Sequence[Curve], metric: str, over: str, path: Path) -> Path:
     axes = figure.add_subplot()
     for curve in found:
         lone = "o" if len(curve.x) == 1 else ""
-        axes.plot(curve.x, curve.y, marker=lone, label=curve.name, linewidth=1.5)
+        # A label that begins with an underscore would not be shown.
+        named = f" {cut(curve.name, LONGEST)}"
+        axes.plot(curve.x, curve.y, marker=lone, label=named, linewidth=1.5)
     axes.set_xlabel(LABELS[over])
-    axes.set_ylabel(metric)
+    texts = [axes.set_ylabel(cut(metric, LONGEST))]
     axes.grid(alpha=0.3)
     axes.ticklabel_format(axis="x", style="plain", useOffset=False)
     if len(found) > 1:
-        axes.legend(fontsize="small")
+        texts += axes.legend(fontsize="small").get_texts()
     else:
-        axes.set_title(found[0].name, fontsize="medium")
+        texts += [axes.set_title(cut(found[0].name, 2 * LONGEST), fontsize="medium")]
+    for text in texts:
+        text.set_parse_math(False)  # a dollar is one
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}") from None
     return path
+
+
+def cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def draw(found: Sequence[Curve], metric: str, over: str, width: int | None = None) -> str:
@@ -90,7 +100,7 @@ def draw(found: Sequence[Curve], metric: str, over: str, width: int | None = Non
     pages = [_page(curve, (start, end), (low, high), columns) for curve in found]
     lines = []
     for curve, page in zip(found, pages, strict=True):
-        lines += [f"{metric}, {curve.name}"]
+        lines += [cut(f"{metric}, {curve.name}", EDGE + 2 + columns)]
         for row, cells in enumerate(page):
             label = {0: f"{high:.4g}", ROWS - 1: f"{low:.4g}"}.get(row, "")
             lines.append(f"{label:>{EDGE}} │{cells}")

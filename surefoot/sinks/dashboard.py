@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise, zip_longest
+from itertools import chain, pairwise, zip_longest
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -26,12 +26,16 @@ from surefoot.sinks.statistics import duration, evaluated, sections
 
 SECONDS = 0.5
 """Between two pictures."""
-WIDEST, GAP = 110, 3
-"""Characters of the panel at most, and between its columns."""
+WIDEST, THREE, TWO, GAP = 110, 90, 52, 3
+"""Characters of the panel at most, for three and two columns at least, and between them."""
 EVENTS = 5
 """Lines of what happened last."""
 FRAME = 2
 """Lines that the panel itself takes."""
+BESIDES, GAPS = 7, 4
+"""Lines of all that is not statistics, and blank ones between the parts if there is room."""
+PERCENT, SHORTEST = 6, 12
+"""Characters of the share that is done, and of its bar at least."""
 LEVELS = "▁▂▃▄▅▆▇█"
 COLORS = {
     "environment": "green",
@@ -65,6 +69,7 @@ class Dashboard:
         self._returns = History()
         self._split: dict[str, float] = {}
         self._events: deque[str] = deque(maxlen=EVENTS)
+        self._last: str | None = None
         self._state = ""
         self._evaluation: Metrics = {}
         self._paused = Stopwatch()
@@ -97,6 +102,9 @@ class Dashboard:
         self._paused.run(self._state == "paused")
         text = entry.get("message") or _described(entry)
         now = time.strftime("%H:%M:%S")
+        if entry.get("event") == self._last == "save":  # many of them would hide all the rest
+            self._events.pop()
+        self._last = entry.get("event")
         self._events.extend(f"{now}  {printable(line)}" for line in str(text).splitlines())
 
     def alert(self, text: str) -> None:
@@ -136,23 +144,25 @@ class Dashboard:
             self._live.update(panel, refresh=True)
 
     def _parts(self, width: int, height: int) -> list[RenderableType]:
-        """List what to show, as much as there is room for."""
+        """List what to show, as much as there is room for: blank lines last."""
         metrics = self._latest
         if metrics is None:
-            waiting = Text("collecting the first rollout …")
-            return [waiting, *self._news(width, height - 3), self._keys()]
+            news = self._news(width, height - 4)
+            return separated([[Text("collecting the first rollout …")], news, [self._keys(width)]])
         elapsed = time.monotonic() - self._started
-        most = height - 2 - 2
-        statistics = fitting(sections(metrics, self._recent, elapsed), width, most)
-        room = most - len(statistics.plain.splitlines())
-        shown: list[RenderableType] = [self._progress(metrics, elapsed)]
-        shown += [statistics if room >= 0 else summary(metrics)]
+        figures: list[Text] = []
+        statistics = fitting(sections(metrics, self._recent, elapsed), width, height - BESIDES)
+        if lines(statistics) > height - 2:
+            statistics = summary(metrics, width)
+        room = height - 2 - lines(statistics)
         for part in (self._curve(width), split_bar(self._split, width), self._health(metrics)):
-            lines = len(part.plain.splitlines())
-            if room >= lines + 2:  # what happened last is to have a line
-                shown.append(part)
-                room -= lines
-        return [*shown, *self._news(width, room - 1), self._keys()]
+            if room > lines(part):  # what happened last is to have a line
+                figures.append(part)
+                room -= lines(part)
+        blank = min(GAPS, max(0, room - min(2, len(self._events))))
+        news = self._news(width, room - blank)
+        top = [self._progress(metrics, elapsed, width)]
+        return separated([top, [statistics], figures, news, [self._keys(width)]], blank)
 
     def _health(self, metrics: Metrics) -> Text:
         """Say how those are who step the environments."""
@@ -160,45 +170,50 @@ class Dashboard:
         lost = f", {replaced:.0f} lost and replaced" if replaced else ""
         return Text.assemble(("envs    ", "dim"), self._crew, lost, no_wrap=True)
 
-    def _progress(self, metrics: Metrics, elapsed: float) -> RenderableType:
+    def _progress(self, metrics: Metrics, elapsed: float, width: int) -> RenderableType:
         done, total = metrics["progress/steps"], metrics["progress/total_steps"]
         spent = elapsed - self._paused.seconds
         left = spent * max(0.0, total - done) / max(done - (self._before or 0.0), 1.0)
         speed = metrics.get("time/steps_per_second", 0.0)
-        spans = f"{duration(elapsed)} gone, {duration(left)} left, {speed:,.0f} steps/s\n"
+        facts = [f"{duration(elapsed)} gone", f"{duration(left)} left", f"{speed:,.0f} steps/s"]
+        while len(facts) > 1 and len(", ".join(facts)) > width - PERCENT - SHORTEST:
+            facts.pop(-1 if len(facts) == 3 else 0)
         bar = Table.grid(padding=(0, 1), expand=True)
         bar.add_column(ratio=1)
         bar.add_column(no_wrap=True)
-        percent = Text(f"{min(1.0, done / total):4.0%}  {spans}")
+        percent = Text(f"{min(1.0, done / total):4.0%}  {', '.join(facts)}")
         bar.add_row(ProgressBar(total=total, completed=min(done, total)), percent)
         return bar
 
     def _curve(self, width: int) -> Text:
         """Draw the mean return of recent episodes since this process began."""
-        label = "\nreturn  "
+        label = "return  "
         if not self._returns.values:
             return Text.assemble((label, "dim"), "no episode has ended yet")
         low, high = min(self._returns.values), max(self._returns.values)
         span = f"  {low:.4g} to {high:.4g}"
-        line = sparkline(self._returns.values, max(8, width - len(label) + 1 - len(span)))
+        line = sparkline(self._returns.values, max(8, width - len(label) - len(span)))
         return Text.assemble((label, "dim"), (line, "green"), (span, "dim"), no_wrap=True)
 
-    def _news(self, width: int, most: int) -> list[RenderableType]:
+    def _news(self, width: int, most: int) -> list[Text]:
         """List what happened last, in up to so many lines."""
-        if most < 1 or not self._events:
-            return []
-        last = list(self._events)[-most:]
-        lines = [line if len(line) <= width else f"{line[: width - 1]}…" for line in last]
-        return [Text("\n" + "\n".join(lines), style="dim", no_wrap=True)]
+        last = list(self._events)[-most:] if most > 0 else []
+        cut = [line if len(line) <= width else f"{line[: width - 1]}…" for line in last]
+        return [Text(line, style="dim", no_wrap=True) for line in cut]
 
-    def _keys(self) -> Text:
-        """List the keys, and what is about to happen."""
+    def _keys(self, width: int) -> Text:
+        """List the keys, and what is about to happen; where that is too long, the keys alone."""
         pending = ", ".join(self._wishes.pending)
         state = self._state or (f"after this iteration: {pending}" if pending else "")
-        line = Text("\n", no_wrap=True, overflow="ellipsis")
-        line.append(f"{state}   " if state else "", style="bold yellow")
+        told = Text(f"{state}   " if state else "", style="bold yellow")
+        meant, alone = told.copy(), told.copy().append("keys  ", style="not bold dim default")
         for key, wish in KEYS.items():
-            line.append(key, style="bold").append(f" {wish}  ", style="dim")
+            meant.append(key, style="bold default").append(
+                f" {wish}  ", style="not bold dim default"
+            )
+            alone.append(f"{key} ", style="bold default")
+        line = meant if len(meant.plain.rstrip()) <= width else alone
+        line.no_wrap, line.overflow = True, "ellipsis"
         return line
 
 
@@ -249,46 +264,85 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def split_bar(seconds: Mapping[str, float], width: int) -> Text:
-    """Draw shares of the time as a bar, and name those that can be seen."""
+    """Draw shares of the time as a bar; name those that can be seen, the largest if not all fit."""
     label, total = "time    ", sum(seconds.values()) or 1.0
     room, end, drawn = width - len(label), 0.0, 0
-    text, names = Text.assemble((label, "dim"), no_wrap=True), Text(" " * len(label))
+    bar, names = Text.assemble((label, "dim"), no_wrap=True), dict[str, str]()
     for name, spent in seconds.items():
         end += spent / total * room
         cells = round(end) - drawn
         drawn += cells
-        text.append("█" * cells, style=COLORS[name])
+        bar.append("█" * cells, style=COLORS[name])
         if cells:
-            names.append("■ ", style=COLORS[name]).append(f"{name} {spent / total:.0%}  ")
-    names.truncate(width)
-    return text.append("\n").append_text(names)
+            names[name] = f"{name.replace('_', ' ')} {spent / total:.0%}"
+    while sum(len(shown) + 4 for shown in names.values()) - 2 > room:
+        names.pop(min(names, key=lambda name: seconds[name]))
+    bar.append("\n" + " " * len(label))
+    for name, shown in names.items():
+        bar.append("■ ", style=COLORS[name]).append(f"{shown}  ")
+    bar.right_crop(2)
+    return bar
 
 
-def summary(metrics: Metrics) -> Text:
+def lines(text: Text) -> int:
+    return len(text.plain.splitlines())
+
+
+def separated(blocks: Sequence[Sequence[RenderableType]], blank: int = 4) -> list[RenderableType]:
+    """Put blocks one below another, with so many blank lines between them, from below."""
+    shown = [block for block in blocks if block]
+    first = len(shown) - blank
+    return [
+        line
+        for place, block in enumerate(shown)
+        for line in ([Text(), *block] if place and place >= first else block)
+    ]
+
+
+def summary(metrics: Metrics, width: int) -> Text:
     """Say in a line what matters most, where there is no room for more."""
     shown = {"return": "recent/return_mean", "length": "recent/length_mean"}
     known = [f"{name} {metrics[key]:.1f}" for name, key in shown.items() if key in metrics]
-    steps = f"step {metrics['progress/steps']:,.0f}"
-    return Text("   ".join([steps, *known]), no_wrap=True, overflow="ellipsis")
+    facts = [f"step {metrics['progress/steps']:,.0f}", *known]
+    while len(facts) > 1 and len("   ".join(facts)) > width:
+        facts.pop()
+    return Text("   ".join(facts), no_wrap=True, overflow="ellipsis")
 
 
 def fitting(parts: dict[str, dict[str, str]], width: int, most: int) -> Text:
     """Lay out sections in so many lines: of those after the first three, what there is room for."""
-    shown = {title: dict(fields) for title, fields in parts.items()}
-    while len((text := laid_out(shown, width)).plain.splitlines()) > most and len(shown) > 3:
-        longest = max(list(shown)[3:], key=lambda title: len(shown[title]))
-        shown[longest].popitem()
-        shown = {title: fields for title, fields in shown.items() if fields}
-    return text
+    first, rest = dict(list(parts.items())[:3]), list(parts.items())[3:]
+    shown = first
+    fields = zip_longest(*([(title, field) for field in part.items()] for title, part in rest))
+    for title, (name, value) in filter(None, chain.from_iterable(fields)):
+        more = {**shown, title: {**shown.get(title, {}), name: value}}
+        if height(more, width) <= most:
+            shown = more
+    return laid_out(shown, width)
+
+
+def columns_in(width: int) -> int:
+    return 3 if width >= THREE else 2 if width >= TWO else 1
+
+
+def height(parts: dict[str, dict[str, str]], width: int) -> int:
+    """Count the lines that sections take."""
+    columns, sizes = columns_in(width), [1 + len(part) for part in _ordered(parts, width).values()]
+    return sum(max(sizes[start : start + columns]) for start in range(0, len(sizes), columns))
+
+
+def _ordered(parts: dict[str, dict[str, str]], width: int) -> dict[str, dict[str, str]]:
+    """Put the two longest of the first three beside each other where there are two columns."""
+    rollout, recent, trainer, *others = parts
+    order = [rollout, recent, trainer] if columns_in(width) == 3 else [rollout, trainer, recent]
+    return {title: parts[title] for title in (*order, *others)}
 
 
 def laid_out(parts: dict[str, dict[str, str]], width: int) -> Text:
     """Lay sections side by side, as many as fit; a label may be cut, a value never."""
-    columns = max(1, min(3, width // 30))
+    columns = columns_in(width)
     size = (width - GAP * (columns - 1)) // columns
-    rollout, recent, trainer, *others = parts
-    order = [rollout, recent, trainer] if columns == 3 else [rollout, trainer, recent]
-    blocks = [_block(title, parts[title], size) for title in (*order, *others)]
+    blocks = [_block(title, part, size) for title, part in _ordered(parts, width).items()]
     text = Text(no_wrap=True)
     for start in range(0, len(blocks), columns):
         for lines in zip_longest(*blocks[start : start + columns], fillvalue=Text(" " * size)):

@@ -29,7 +29,7 @@ def terminal(output: Output, title: str, recent: int, crew: str, wishes: Wishes)
     def what_suits() -> View:
         console = Console()
         # FORCE_COLOR makes rich take a pipe for a terminal.
-        if sys.stdout.isatty() and not console.is_dumb_terminal:
+        if sys.stdout is not None and sys.stdout.isatty() and not console.is_dumb_terminal:
             return Dashboard(console, title, recent, crew, wishes)
         return PlainBlocks(title, recent)
 

@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import pairwise
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -20,6 +21,8 @@ WIDEST = 960
 """Pixels of a column at most."""
 LINE, MARGIN, GRAPH = 20, 10, 56
 """Pixels of a line of text, around the panel, and of the graph of rewards."""
+RARE = 0.01
+"""The share of rewards, at either end, that the graph has no room for."""
 MOST_BARS = 18
 """Options or numbers of an action that have a bar."""
 BACK, FRONT, DIM = (22, 24, 30), (235, 235, 240), (150, 155, 165)
@@ -63,6 +66,10 @@ class Panel:
     def _bars(self) -> list[str]:
         names: list[str] = self.trajectory.about["action_names"]
         return names[:MOST_BARS]
+
+    @cached_property
+    def _outline(self) -> list[int]:
+        return outline(self.trajectory.reward, self.size[0] // 2 - 2 * MARGIN)
 
     def draw(self, t: int) -> Array:
         """Draw the step t, or the last if there is none; [height, width, 3]."""
@@ -109,17 +116,19 @@ class Panel:
         draw.text((left, top), f"reward {self.trajectory.reward[t]:.2f}", DIM, _font(13))
         top += LINE
         reward = self.trajectory.reward
-        low, high = min(0.0, float(reward.min())), max(0.0, float(reward.max()))
+        low, high = scale(reward)
         span = (high - low) or 1.0
         across = (right - left) / max(1, len(reward) - 1)
 
         def point(at: int) -> tuple[float, float]:
-            return left + at * across, bottom - (reward[at] - low) / span * (bottom - top)
+            inside = min(max(float(reward[at]), low), high)
+            return left + at * across, bottom - (inside - low) / span * (bottom - top)
 
         zero = bottom + low / span * (bottom - top)
         draw.line([(left, zero), (right, zero)], OTHER)
-        if t:
-            draw.line([point(at) for at in range(t + 1)], REWARD, 2)
+        past = [at for at in self._outline if at < t]
+        if past:
+            draw.line([point(at) for at in (*past, t)], REWARD, 2)
         x, y = point(t)
         draw.ellipse((x - 3, y - 3, x + 3, y + 3), REWARD)
 
@@ -152,6 +161,28 @@ class Panel:
             return [int(action[0])]
         names = self.trajectory.about["action_names"]
         return [names.index(f"choice {n}: {option}") for n, option in enumerate(action.tolist(), 1)]
+
+
+def scale(values: Array) -> tuple[float, float]:
+    """Find from where to where a curve goes, 0 included: a single large value, such as that of a
+    fall, is drawn at the edge, and does not flatten all others."""
+    low, high = np.quantile(values, [RARE, 1 - RARE]).tolist()
+    if low == high:
+        low, high = float(values.min()), float(values.max())
+    return min(0.0, low), max(0.0, high)
+
+
+def outline(values: Array, pixels: int) -> list[int]:
+    """Find the steps that a curve of so many pixels can show: of each pixel the first, the lowest
+    and the highest."""
+    if len(values) <= pixels:
+        return list(range(len(values)))
+    ends = np.linspace(0, len(values), pixels + 1).astype(int).tolist()
+    found: set[int] = set()
+    for start, end in pairwise(ends):
+        part = values[start:end]
+        found |= {start, start + int(part.argmin()), start + int(part.argmax())}
+    return sorted(found)
 
 
 @cache

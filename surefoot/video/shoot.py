@@ -41,12 +41,13 @@ def shoot(
     players = [run.player(which, deterministic) for which in side_by_side or [checkpoint]]
     seed = run.config.seed if seed is None else seed
     address = 0 if side_by_side else None
-    columns: list[list[Trajectory]] = []
-    for player in players:
-        columns.append([])
-        for one in record(player, make, run.config.env, episodes, seed, address, film=True):
-            Panel(one, channels)  # says so at once if there are no such channels
-            columns[-1].append(one)
+    if channels:  # drawing takes long: whether they are there is seen without
+        (unseen,) = record(players[0], make, run.config.env, 1, seed, address)
+        Panel(unseen, channels)
+    columns = [
+        list(record(player, make, run.config.env, episodes, seed, address, film=True))
+        for player in players
+    ]
     scenes: list[Sequence[Trajectory]] = list(zip(*columns, strict=True))
     return make_film(out or default_path(run.path, players), scenes, fps or natural, channels)
 

@@ -61,6 +61,17 @@ def test_a_curve_is_drawn_in_the_terminal() -> None:
     assert "100 step" in lines[-1]
 
 
+def test_names_of_any_kind_leave_room_for_the_curves(tmp_path: Path) -> None:
+    names = ("_hidden", "costs $5 or $6", "x" * 200)
+    some = [Curve(name, np.array([0.0, 1.0]), np.array([0.0, 1.0])) for name in names]
+    path = to_file(some, "env/$\\wrong$", "step", tmp_path / "curves.svg")
+    drawn = path.read_text()
+    assert all(f"<!--  {name} -->" in drawn for name in names[:2])
+    assert "x" * 40 not in drawn
+    lines = draw(some, "metric", "step", width=60).splitlines()
+    assert max(map(len, lines)) <= 60
+
+
 def test_a_metric_that_is_not_there_is_an_error_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="recent/return_mean"):
         curves([trained()], "recent/return_men", "step")

@@ -171,10 +171,27 @@ def test_seeds_of_one_setting_are_a_band_and_differences_stand_out(show: Open) -
     runs = [trained(seed=seed, name=f"seed{seed}", total_steps=2_000) for seed in range(3)]
     page = show(*runs, trained(name="other", total_steps=2_000, ppo={"epochs": 3}))
     names = [curve["name"] for curve in curves(page, "Policy loss")]
-    assert "mean of seed0, seed1, seed2" in names
+    assert "mean of 3 seeds, epochs 20" in names
     assert {"seed0", "seed1", "seed2", "other"} <= set(names)
     differing = page.locator("tr.differs th").all_inner_texts()
     assert set(differing) == {"seed", "ppo.epochs"}
+
+
+def test_curves_of_several_runs_and_metrics_are_told_apart(show: Open, tmp_path: Path) -> None:
+    common = "a-rather-long-name-of-an-environment-"
+    runs = [
+        copy(
+            trained(seed=seed, name=f"seed{seed}", total_steps=2_000), tmp_path / f"{common}{seed}"
+        )
+        for seed in range(2)
+    ]
+    page = show(*runs, trained(name="other", total_steps=2_000, ppo={"epochs": 3}))
+    labels = card(page, "Gradient norms").locator(".legendtext").all_text_contents()
+    assert len(labels) == len(set(labels)) == 4
+    assert all(text.endswith(("policy_norm", "value_norm")) for text in labels)
+    page = show(*runs)
+    assert page.locator(".run strong").all_inner_texts() == [run.name for run in runs]
+    assert {"0", "1"} <= {curve["name"] for curve in curves(page, "Policy loss")}
 
 
 def test_an_episode_is_drawn_by_the_names_of_its_channels(show: Open, tmp_path: Path) -> None:
@@ -185,6 +202,9 @@ def test_an_episode_is_drawn_by_the_names_of_its_channels(show: Open, tmp_path: 
     assert {curve["name"] for curve in curves(page, "Angles")} >= {"hull angle"}
     shades = card(page, "Angles").locator(".plot").evaluate("plot => plot.layout.shapes.length")
     assert shades > 0
+    heights = "plot => plot.layout.yaxis.range"
+    lowest, _ = card(page, "Reward").locator(".plot").evaluate(heights)
+    assert -20 < lowest < 0  # the fall, -100, is not what all is measured by
     value = [curve["name"] for curve in curves(page, "Value, and what was really returned")]
     assert value == ["value", "discounted return"]
 
@@ -197,6 +217,20 @@ def test_what_happened_is_marked(show: Open, tmp_path: Path) -> None:
     page = show(run)
     (mark,) = [c for c in curves(page, "Return of recent episodes") if c["name"] == "fault"]
     assert mark["x"] == [2_000]
+
+
+def test_a_fault_before_any_episode_has_ended_is_marked_too(show: Open, tmp_path: Path) -> None:
+    run = copy(trained(), tmp_path / "run")
+    rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    told = ("recent/", "rollout/episode_", "evaluate/")
+    left = [{n: v for n, v in row.items() if not n.startswith(told)} for row in rows]
+    (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in left))
+    entry = {"event": "fault", "error": "EnvError: reward is nan", "step": 2_000}
+    with (run.path / "journal.jsonl").open("a") as journal:
+        journal.write(json.dumps({"time": "2026-01-01T00:00:00+00:00", **entry}) + "\n")
+    page = show(run)
+    assert "fault" in [curve["name"] for curve in curves(page, "Reward per step")]
+    assert "fault" not in [curve["name"] for curve in curves(page, "Policy loss")]
 
 
 def test_a_film_plays_in_the_page(show: Open, tmp_path: Path) -> None:

@@ -144,7 +144,32 @@ def test_a_pause_does_not_count_when_time_is_left(monkeypatch: pytest.MonkeyPatc
 def test_a_tiny_terminal_shows_what_matters_most() -> None:
     picture = shown(50, 15)
     assert "step 50,000   return 20.2   length 80.0" in picture
-    assert "p pause" in picture
+    assert "keys  p c e v q" in picture
+    smaller = shown(30, 6)
+    assert "step 50,000  " in smaller
+    assert "left" in smaller
+
+
+def test_a_usual_terminal_has_room_for_every_part() -> None:
+    evaluation = {"evaluate/return_mean": 440.0, "evaluate/return_std": 3.0}
+    picture = shown(80, 24, events=5, **evaluation)
+    for part in ("440", "return  ▁", "environment 67%", CREW, "event 3", "event 4", "q stop"):
+        assert part in picture, part
+
+
+def test_scheduled_saves_do_not_hide_what_else_happened() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, height=50, color_system=None)
+    panel = Dashboard(console, "title", 100, CREW, Wishes())
+    panel.event({"event": "note", "message": "a worker was replaced"})
+    for step in range(10):
+        panel.event({"event": "save", "step": step, "seconds": 0.1})
+    panel.write(1, METRICS)
+    panel.close()
+    picture = screen.getvalue().split("╭")[-1]
+    assert "a worker was replaced" in picture
+    assert picture.count("saved step") == 1
+    assert "saved step 9" in picture
 
 
 def test_a_curve_is_as_wide_as_there_is_room() -> None:
@@ -162,6 +187,13 @@ def test_a_long_history_keeps_its_shape_in_few_numbers() -> None:
     assert history.values == sorted(history.values)
     assert history.values[0] < 200
     assert history.values[-1] > 700
+
+
+def test_names_below_the_bar_of_time_are_whole_and_those_of_the_largest_parts() -> None:
+    spent = {"environment": 5.0, "acting": 1.0, "update": 9.0, "evaluation": 2.0, "on_demand": 2.0}
+    _, names = split_bar(spent, 60).plain.splitlines()
+    assert names.strip() == "■ environment 26%  ■ update 47%  ■ on demand 11%"
+    assert len(names) <= 60
 
 
 def test_the_bar_of_time_is_full() -> None:

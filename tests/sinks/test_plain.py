@@ -167,6 +167,13 @@ def test_nobody_listening_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
             sink.close()
 
 
+def test_where_there_is_no_standard_output_nobody_stumbles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    assert isinstance(terminal("auto", "title", 100, "", Wishes()), PlainBlocks)
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(8.34, "8.3s"), (245, "4:05"), (3723, "1:02:03")])
 def test_durations_read_well(seconds: float, text: str) -> None:
     assert duration(seconds) == text

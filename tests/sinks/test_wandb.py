@@ -86,7 +86,7 @@ def test_a_run_there_has_our_id_settings_metrics_and_models(run: Run) -> None:
         for r in kept(run)
         if r.HasField("request") and r.request.HasField("log_artifact")
     }
-    assert f"{run.identity['id']}-final" in artifacts
+    assert artifacts == {f"{run.identity['id']}-{model}" for model in ("best", "final")}
 
 
 def test_a_resumed_run_goes_on_in_the_same_one(run: Run) -> None:

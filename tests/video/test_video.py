@@ -1,6 +1,8 @@
 """Films, read back by PyAV."""
 
 import signal
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from PIL import Image
 
 import surefoot
+from surefoot.core import tree
 from surefoot.core.errors import ConfigError
 from surefoot.core.tree import Array
 from surefoot.envs.make import factory
@@ -18,7 +21,8 @@ from surefoot.recording import Trajectory, record
 from surefoot.run import Run
 from surefoot.video.aside import Cameras
 from surefoot.video.film import LINE, PAUSE
-from surefoot.video.overlay import NARROWEST, Panel
+from surefoot.video.overlay import LINE as LINE_OF_TEXT
+from surefoot.video.overlay import MARGIN, NARROWEST, Panel, outline, scale
 from surefoot.video.shoot import PICTURES, natural_rate, shoot
 from tests.trained import copy, trained
 
@@ -63,6 +67,64 @@ def test_the_panel_shows_what_happens(run: Run) -> None:
     assert (panel.draw(0)[height:] == first).all()
 
 
+@pytest.mark.parametrize("field", ["reward", "value", "entropy", "chances", "obs", "info"])
+def test_the_panel_changes_with_each_of_its_figures(run: Run, field: str) -> None:
+    trajectory = filmed(run)
+    trajectory = replace(trajectory, info={"speed": np.ones(trajectory.length)})
+    doubled = tree.map(lambda values: 2 * values + 0.1, getattr(trajectory, field))
+    changed: Any = {field: doubled}
+    one, other = (
+        Panel(each, ["pole angle", "speed"])
+        for each in (trajectory, replace(trajectory, **changed))
+    )
+    below = one._picture_size[1]
+    t = trajectory.length // 2
+    assert (one.draw(t)[below:] != other.draw(t)[below:]).any()
+    assert (one.draw(t)[:below] == other.draw(t)[:below]).all()
+
+
+def test_the_first_line_says_the_return_so_far_and_the_step(run: Run) -> None:
+    trajectory = filmed(run)
+    more = trajectory.reward.copy()
+    more[0] += 5
+    one, other = Panel(trajectory), Panel(replace(trajectory, reward=more))
+    below = one._picture_size[1]
+    line = slice(below, below + MARGIN + LINE_OF_TEXT)
+    assert (one.draw(4)[line] != other.draw(4)[line]).any()
+    none = Panel(replace(trajectory, reward=0 * more))
+    assert (none.draw(4)[line] != none.draw(5)[line]).any()
+
+
+def test_the_figures_reach_the_film(run: Run) -> None:
+    path = shoot(run)
+    pictures = frames(path)
+    panel = Panel(filmed(run))
+    below = panel._picture_size[1]
+    changes = [
+        np.abs(after[below:].astype(int) - before[below:]).max()
+        for before, after in pairwise(pictures[: panel.trajectory.length])
+    ]
+    assert min(changes) > 40  # the return and the step, in every frame
+
+
+def test_a_long_curve_has_few_points_and_keeps_its_peaks() -> None:
+    values = np.zeros(30_000)
+    values[12_345], values[23_456] = 5, -7
+    kept = outline(values, 200)
+    assert len(kept) <= 600
+    assert {12_345, 23_456} <= set(kept)
+    assert outline(values[:150], 200) == list(range(150))
+
+
+def test_a_fall_does_not_flatten_the_rewards_before_it() -> None:
+    walked = np.sin(np.arange(300.0))
+    low, high = scale(np.append(walked, -100.0))
+    assert low == pytest.approx(-1, abs=0.01)
+    assert high == pytest.approx(1, abs=0.01)
+    assert scale(np.append(np.zeros(300), 1.0)) == (0, 1)  # nothing else to be seen
+    assert scale(np.ones(10)) == (0, 1)
+
+
 def test_checkpoints_side_by_side_meet_the_same_episode(run: Run) -> None:
     steps = [checkpoint.step for checkpoint in run.checkpoints][:2]
     assert len(steps) == 2
@@ -86,7 +148,10 @@ def test_text_has_room_at_any_size_of_picture(run: Run, size: tuple[int, int]) -
     assert height % 2 == width % 2 == 0
 
 
-def test_a_channel_that_is_not_there_is_named_with_those_that_are(run: Run) -> None:
+def test_a_channel_that_is_not_there_is_named_with_those_that_are_before_anything_is_drawn(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surefoot.recording.picture_of", lambda env: pytest.fail("drawn"))
     with pytest.raises(ConfigError, match="no channel 'speed'; there are cart position"):
         shoot(run, channels=["speed"])
 
