@@ -45,7 +45,7 @@ def test_the_annotated_form_says_where_settings_come_from_and_can_be_read_back()
     text = annotated(config, {**layers("CartPole-v1"), "flag": flags})
     assert "seed: 5  # from flag" in text
     assert "envs: 8  # from preset" in text
-    assert "gamma: 0.98  # from preset" in text
+    assert "gae_lambda: 0.8  # from preset" in text
     assert "value_coefficient: 0.5  # from default" in text
     assert "# Discount per step." in text
     assert Config.from_yaml(text) == config
