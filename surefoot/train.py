@@ -170,7 +170,7 @@ def carry_out(
     log = JsonLines(run.path, training.metrics_bytes)
     title = f"surefoot · {config.env} · {config.algo} · seed {config.seed} · {run.path}"
     wishes = Wishes()
-    view = terminal(output, title, config.recent_episodes, _crew(config), wishes)
+    view = terminal(output, title, config.recent_episodes, _crew(config), wishes, config.algo)
     identity = run.identity["id"]
     boards = build_boards(config, identity, run.path, training.progress.steps, training.events)
     sink = FanOut([log, view, *boards])

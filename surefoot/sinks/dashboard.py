@@ -22,7 +22,7 @@ from surefoot.core.tree import Array
 from surefoot.core.wishes import KEYS, Wishes
 from surefoot.sinks.keyboard import Keyboard
 from surefoot.sinks.plain import printable
-from surefoot.sinks.statistics import duration, evaluated, sections
+from surefoot.sinks.statistics import duration, lasting, sections
 
 SECONDS = 0.5
 """Between two pictures."""
@@ -59,9 +59,16 @@ class Dashboard:
     and keys. A thread of its own draws, so that clocks and keys do not wait for an iteration."""
 
     def __init__(
-        self, console: Console, title: str, recent: int, crew: str, wishes: Wishes
+        self,
+        console: Console,
+        title: str,
+        recent: int,
+        crew: str,
+        wishes: Wishes,
+        algo: str = "ppo",
     ) -> None:
         """`crew` says who steps the environments."""
+        self._algo = algo
         self._title, self._recent, self._crew, self._wishes = title, recent, crew, wishes
         self._started = time.monotonic()
         self._before: float | None = None
@@ -71,7 +78,7 @@ class Dashboard:
         self._events: deque[str] = deque(maxlen=EVENTS)
         self._last: str | None = None
         self._state = ""
-        self._evaluation: Metrics = {}
+        self._lasting: Metrics = {}
         self._paused = Stopwatch()
         self._keyboard = Keyboard()
         self._live = Live(console=console, auto_refresh=False, transient=False)
@@ -90,8 +97,8 @@ class Dashboard:
             name: MEMORY * self._split.get(name, seconds) + (1 - MEMORY) * seconds
             for name, seconds in spent.items()
         }
-        self._evaluation |= evaluated(metrics)
-        self._latest = {**self._evaluation, **metrics}
+        self._lasting |= lasting(metrics)
+        self._latest = {**self._lasting, **metrics}
 
     def spread(self, step: int, arrays: Callable[[], Mapping[str, Array]]) -> None:
         pass
@@ -151,7 +158,8 @@ class Dashboard:
             return separated([[Text("collecting the first rollout …")], news, [self._keys(width)]])
         elapsed = time.monotonic() - self._started
         figures: list[Text] = []
-        statistics = fitting(sections(metrics, self._recent, elapsed), width, height - BESIDES)
+        arranged = sections(metrics, self._recent, elapsed, self._algo)
+        statistics = fitting(arranged, width, height - BESIDES)
         if lines(statistics) > height - 2:
             statistics = summary(metrics, width)
         room = height - 2 - lines(statistics)

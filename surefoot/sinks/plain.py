@@ -13,7 +13,7 @@ from typing import Any
 from surefoot.core.metrics import Metrics
 from surefoot.core.signals import say_at_once
 from surefoot.core.tree import Array
-from surefoot.sinks.statistics import evaluated, sections
+from surefoot.sinks.statistics import lasting, sections
 
 SECONDS = 5.0
 """Between two blocks, or lines of metrics."""
@@ -27,11 +27,11 @@ class Paced:
     def __init__(self) -> None:
         self._started = self._shown = time.monotonic()
         self._pending: tuple[int, Metrics] | None = None
-        self._evaluation: Metrics = {}
+        self._lasting: Metrics = {}
 
     def write(self, step: int, metrics: Metrics) -> None:
-        self._evaluation |= evaluated(metrics)
-        self._pending = (step, {**self._evaluation, **metrics})
+        self._lasting |= lasting(metrics)
+        self._pending = (step, {**self._lasting, **metrics})
         if time.monotonic() - self._shown >= SECONDS:
             self._show()
 
@@ -57,9 +57,9 @@ class Paced:
 class PlainBlocks(Paced):
     """Aligned text without control characters."""
 
-    def __init__(self, title: str, recent: int) -> None:
+    def __init__(self, title: str, recent: int, algo: str = "ppo") -> None:
         super().__init__()
-        self._recent = recent
+        self._recent, self._algo = recent, algo
         say(title)
 
     def event(self, entry: Mapping[str, Any]) -> None:
@@ -69,7 +69,7 @@ class PlainBlocks(Paced):
     def _written(self, step: int, metrics: Metrics) -> str:
         lines = []
         elapsed = time.monotonic() - self._started
-        for title, fields in sections(metrics, self._recent, elapsed).items():
+        for title, fields in sections(metrics, self._recent, elapsed, self._algo).items():
             lines += [f"-- {title} ".ljust(2 + LABEL + VALUE, "-")]
             lines += [f"  {_cut(name):<{LABEL}}{value:>{VALUE}}" for name, value in fields.items()]
         return "\n".join(lines) + "\n"

@@ -4,8 +4,29 @@ from __future__ import annotations
 
 from surefoot.core.metrics import Metrics
 
+ROLLOUT = {
+    "ppo": {
+        "mean_clipped_ratio": ("ppo/clip_fraction", ".3f"),
+        "approx_kl": ("ppo/approx_kl", ".5f"),
+    },
+    "sac": {"entropy": ("sac/entropy", ".3f"), "td_error": ("sac/td_error_abs", ".4g")},
+}
+TRAINER = {
+    "ppo": {"clip_range": ("ppo/clip_range", ".4g"), "learning_rate": ("ppo/learning_rate", ".3g")},
+    "sac": {
+        "updates_count": ("progress/optimizer_steps", ",.0f"),
+        "alpha": ("sac/alpha", ".4g"),
+        "learning_rate": ("sac/learning_rate", ".3g"),
+    },
+}
+"""What algorithms have to show of their own: labels, metrics and how to write them."""
+LASTING = ("evaluate/", "sac/")
+"""Groups that do not come with every iteration, and are shown until they come again."""
 
-def sections(metrics: Metrics, recent: int, elapsed: float) -> dict[str, dict[str, str]]:
+
+def sections(
+    metrics: Metrics, recent: int, elapsed: float, algo: str = "ppo"
+) -> dict[str, dict[str, str]]:
     """Arrange metrics as sections of labelled values; an absent metric shows as a dash. What the
     environment reports, and evaluations, have sections of their own if there are any."""
 
@@ -18,8 +39,7 @@ def sections(metrics: Metrics, recent: int, elapsed: float) -> dict[str, dict[st
             "mean_ep_len": show("rollout/episode_length_mean", ".1f"),
             "mean_ep_return": show("rollout/episode_return_mean", ".2f"),
             "mean_reward": show("rollout/reward_mean"),
-            "mean_clipped_ratio": show("ppo/clip_fraction", ".3f"),
-            "approx_kl": show("ppo/approx_kl", ".5f"),
+            **{label: show(*how) for label, how in ROLLOUT[algo].items()},
             "rollout_len": show("rollout/steps", ",.0f"),
             "time_elapsed": duration(elapsed),
         },
@@ -33,8 +53,7 @@ def sections(metrics: Metrics, recent: int, elapsed: float) -> dict[str, dict[st
             "timesteps_count": show("progress/steps", ",.0f"),
             "rollouts_count": show("progress/iterations", ",.0f"),
             "total_timesteps": show("progress/total_steps", ",.0f"),
-            "clip_range": show("ppo/clip_range"),
-            "learning_rate": show("ppo/learning_rate", ".3g"),
+            **{label: show(*how) for label, how in TRAINER[algo].items()},
         },
         **_reported(metrics, "env/", "environment"),
         **_reported(metrics, "evaluate/", "evaluation"),
@@ -48,9 +67,9 @@ def _reported(metrics: Metrics, prefix: str, title: str) -> dict[str, dict[str, 
     return {title: shown} if shown else {}
 
 
-def evaluated(metrics: Metrics) -> Metrics:
-    """Pick what the last evaluation said: it is shown until there is another."""
-    return {name: value for name, value in metrics.items() if name.startswith("evaluate/")}
+def lasting(metrics: Metrics) -> Metrics:
+    """Pick what is shown until there is another."""
+    return {name: value for name, value in metrics.items() if name.startswith(LASTING)}
 
 
 def duration(seconds: float) -> str:

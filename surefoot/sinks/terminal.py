@@ -22,16 +22,18 @@ class View(Sink, Protocol):
         """Say at once what a signal leads to; a handler may call this at any moment."""
 
 
-def terminal(output: Output, title: str, recent: int, crew: str, wishes: Wishes) -> View:
+def terminal(
+    output: Output, title: str, recent: int, crew: str, wishes: Wishes, algo: str = "ppo"
+) -> View:
     """Make a view; `recent` is how many episodes count as such, `crew` says who steps environments,
-    and keys become wishes."""
+    keys become wishes, and `algo` has fields of its own."""
 
     def what_suits() -> View:
         console = Console()
         # FORCE_COLOR makes rich take a pipe for a terminal.
         if sys.stdout is not None and sys.stdout.isatty() and not console.is_dumb_terminal:
-            return Dashboard(console, title, recent, crew, wishes)
-        return PlainBlocks(title, recent)
+            return Dashboard(console, title, recent, crew, wishes, algo)
+        return PlainBlocks(title, recent, algo)
 
     views: dict[str, Callable[[], View]] = {"auto": what_suits, "quiet": Silent, "json": JsonLogs}
     return views[output]()

@@ -92,6 +92,20 @@ def test_what_the_environment_reports_and_evaluations_have_sections_of_their_own
     assert shown["evaluation"] == {"return_mean": "300"}
 
 
+def test_sac_has_fields_of_its_own_which_stay_until_there_are_new_ones(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sink = PlainBlocks("title", 100, "sac")
+    told = {"sac/alpha": 0.25, "sac/entropy": -1.5, "sac/td_error_abs": 0.125}
+    sink.write(1000, {**METRICS, **told, "progress/optimizer_steps": 900.0})
+    sink.write(1008, {**METRICS, "progress/optimizer_steps": 908.0})
+    sink.close()
+    found = blocks(capsys.readouterr().out)
+    assert (found["rollout"]["entropy"], found["rollout"]["td_error"]) == ("-1.500", "0.125")
+    assert (found["trainer"]["alpha"], found["trainer"]["updates_count"]) == ("0.25", "908")
+    assert not {"approx_kl", "clip_range"} & {name for part in found.values() for name in part}
+
+
 def test_success_is_labelled_by_what_it_counts() -> None:
     inferred = sections({**METRICS, "recent/success_reported": 0.0}, 100, 0.0)
     assert inferred["recent 100 episodes"]["success_rate (terminated)"] == "0.500"
