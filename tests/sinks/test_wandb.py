@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from surefoot.video.film import write
 wandb_internal = pytest.importorskip("wandb.proto.wandb_internal_pb2")
 pytestmark = pytest.mark.slow
 SECRET = "0123456789abcdef0123456789abcdef01234567"
+PATIENCE = 30.0
 HEADER, BLOCK = 7, 32_768
 """Bytes of a file's beginning, and of its blocks, which records are cut at."""
 
@@ -46,9 +48,20 @@ def records(path: Path) -> Iterator[Any]:
             pending = b""
 
 
+def complete(path: Path) -> list[Any]:
+    """Read a file once it has its end: wandb's own process writes it, also after `finish`."""
+    deadline = time.monotonic() + PATIENCE
+    found = list(records(path))
+    while not any(record.HasField("exit") for record in found):
+        assert time.monotonic() < deadline, f"{path} has no end"
+        time.sleep(0.05)
+        found = list(records(path))
+    return found
+
+
 def kept(run: Run) -> list[Any]:
     files = sorted((run.path / "wandb").glob("offline-run-*/*.wandb"))
-    return [record for file in files for record in records(file)]
+    return [record for file in files for record in complete(file)]
 
 
 def history(run: Run, name: str) -> dict[int, float]:
@@ -106,7 +119,7 @@ def test_films_and_histograms_are_there_also_of_a_step_that_is_over(tmp_path: Pa
     sink.write(20, {"a": 2.0})
     sink.close()
     (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    items = [item for record in records(file) for item in record.history.item]
+    items = [item for record in complete(file) for item in record.history.item]
     named = {name for item in items for name in (item.key, *item.nested_key)}
     assert {"a", "numbers", "video", "video_step"} <= named
     assert list(tmp_path.glob("wandb/offline-run-*/files/media/videos/*.mp4"))
