@@ -1,6 +1,6 @@
 """Train presets over several seeds and evaluate: `python benchmarks/scores.py CartPole-v1:1-5`.
 
-Each argument is an environment and its seeds. Runs go to runs/scores/ and are reused if finished,
+Each argument is an environment and its seeds; `sac/Pendulum-v1:1-3` is for another algorithm. Runs go to runs/scores/ and are reused if finished,
 so that an interrupted table can be completed.
 """
 
@@ -17,14 +17,16 @@ from pathlib import Path
 EPISODES = 100
 
 
-def score(env: str, seed: int, root: Path) -> dict[str, float]:
+def score(work: str, seed: int, root: Path) -> dict[str, float]:
     """Train one seed, unless it is there already, and evaluate best and last policy."""
-    out = root / f"{env}-seed{seed}"
+    algo, _, env = work.rpartition("/")
+    out = root / f"{work.replace('/', '-')}-seed{seed}"
     surefoot = [sys.executable, "-m", "surefoot"]
     if not (out / "run.json").exists():
         log = root / f"{out.name}.log"
         with log.open("w") as stream:
-            train = [*surefoot, "train", env, "--seed", str(seed), "--out", str(out)]
+            train = [*surefoot, "train", env, "--algo", algo or "ppo"]
+            train += ["--seed", str(seed), "--out", str(out)]
             subprocess.run(train, stdout=stream, stderr=subprocess.STDOUT, check=True)
     figures = {}
     for which in ("best", "last"):
@@ -36,13 +38,13 @@ def score(env: str, seed: int, root: Path) -> dict[str, float]:
             text=True,
         )
         figures[which] = json.loads(done.stdout)["return_mean"]
-    print(f"{env} seed {seed}: {figures}", flush=True)
+    print(f"{work} seed {seed}: {figures}", flush=True)
     return figures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("work", nargs="+", metavar="ENV:FIRST-LAST")
+    parser.add_argument("work", nargs="+", metavar="[ALGO/]ENV:FIRST-LAST")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--root", type=Path, default=Path("runs/scores"))
     options = parser.parse_args()
