@@ -1,7 +1,7 @@
 """Train presets over several seeds and evaluate: `python benchmarks/scores.py CartPole-v1:1-5`.
 
-Each argument is an environment and its seeds; `sac/Pendulum-v1:1-3` is for another algorithm. Runs go to runs/scores/ and are reused if finished,
-so that an interrupted table can be completed.
+Each argument is an environment and its seeds; `sac/Pendulum-v1:1-3` is for another algorithm.
+Runs go to runs/scores/ and are reused if finished, so that an interrupted table can be completed.
 """
 
 from __future__ import annotations
