@@ -200,6 +200,8 @@ def video(words: list[str]) -> int:
 
     given = options.model_dump(exclude={"run", "env", "stochastic"})
     run = Run.open(options.run, options.env)
+    if sys.stderr.isatty():
+        print("filming, which may take a minute …", file=sys.stderr)
     print(shoot(run, deterministic=not options.stochastic, **given))
     return 0
 

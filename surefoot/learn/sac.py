@@ -111,7 +111,7 @@ class SAC:
         compiled = self._step.compile_seconds
         start = self._optimizer.flat.vector.clone()
         rows = self._improve(count, progress)
-        self._sums += rows.sum(0, dtype=torch.float64).numpy()
+        self._sums += to_array(rows.sum(0, dtype=torch.float64))
         self._count += count
         compiling = self._step.compile_seconds - compiled
         due = self._collected // REPORT_STEPS > before // REPORT_STEPS
