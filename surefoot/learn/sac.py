@@ -105,18 +105,16 @@ class SAC:
         before, self._collected = self._collected, self._collected + rollout.steps
         self._replay.add(self._trail.add(rollout))
         self._absorb(rollout)
-        count = self._config.updates(before, self._collected)
-        if count == 0 or not self._ready():
-            return {}
-        compiled = self._step.compile_seconds
-        start = self._optimizer.flat.vector.clone()
-        rows = self._improve(count, progress)
-        self._sums += to_array(rows.sum(0, dtype=torch.float64))
-        self._count += count
+        count = self._config.updates(before, self._collected) if self._ready() else 0
+        compiled, start = self._step.compile_seconds, self._optimizer.flat.vector.clone()
+        if count:
+            rows = self._improve(count, progress)
+            self._sums += to_array(rows.sum(0, dtype=torch.float64))
+            self._count += count
         compiling = self._step.compile_seconds - compiled
-        due = self._collected // REPORT_STEPS > before // REPORT_STEPS
+        due = self._count and self._collected // REPORT_STEPS > before // REPORT_STEPS
         return {
-            "update/optimizer_steps": float(count),
+            **({"update/optimizer_steps": float(count)} if count else {}),
             **({"time/compile": compiling} if compiling else {}),
             **(self._report(progress, start) if due else {}),
         }

@@ -125,6 +125,17 @@ def test_reports_come_once_in_a_thousand_steps_and_average_all_updates() -> None
     assert all(math.isfinite(value) for value in reports[1].values())
 
 
+def test_reports_do_not_miss_iterations_that_are_worth_no_update() -> None:
+    collect = collector("Pendulum-v1", rows=1, horizon=8)
+    sac = soft_learner(collect.spec, {"hidden": (4,)}, updates_per_step=0.0333, batch_size=2)
+    progress, reports = Progress(10**6), 0
+    while progress.steps < 5_000:
+        rollout = collect.collect(sac.actor())
+        metrics = sac.update(rollout, progress)
+        progress, reports = progress.after(rollout, metrics), reports + ("sac/alpha" in metrics)
+    assert reports == 5
+
+
 @pytest.mark.parametrize("kind", ENVS)
 @pytest.mark.parametrize(
     ("policy", "options"),
