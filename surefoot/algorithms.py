@@ -124,9 +124,9 @@ class SACConfig(Model):
     """How far the target networks follow the critics in each update."""
     n_steps: PositiveInt = 1
     """Rewards that are added up before a target trusts the critics."""
-    temperature: Literal["auto"] | PositiveFloat = "auto"
-    """What a nat of entropy is worth in reward: learned so that the entropy stays near
-    target_entropy, or a fixed number."""
+    temperature: PositiveFloat | None = None
+    """What a nat of entropy is worth in reward; none: learned, so that the entropy stays near
+    target_entropy."""
     initial_temperature: PositiveFloat = 1.0
     """Where a temperature that is learned starts."""
     target_entropy: float | None = None
@@ -163,8 +163,13 @@ class SACConfig(Model):
             self.updates_per_step * before
         )
 
-    def check(self) -> None:
-        """Refuse a buffer that learning could never start with."""
+    def check(self, total_steps: int) -> None:
+        """Refuse sizes with which nothing would ever be learned."""
+        if self.learning_starts >= total_steps:
+            raise ConfigError(
+                f"sac.learning_starts={self.learning_starts} is not over when total_steps="
+                f"{total_steps} are made, so nothing would be learned; lower it"
+            )
         if self.learning_starts > self.replay_steps:
             raise ConfigError(
                 f"sac.learning_starts={self.learning_starts} exceeds "

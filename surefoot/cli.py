@@ -271,15 +271,15 @@ def check_env(words: list[str]) -> int:
     from surefoot.options import CheckOptions, parse
 
     options = parse(CheckOptions, words, "check-env")
-    from surefoot.config import PolicyConfig
+    from surefoot.config import Config
     from surefoot.envs.check import check
     from surefoot.envs.make import factory
-    from surefoot.policy.build import build_actor_critic
+    from surefoot.policy.build import build_policy
 
     findings = check(
         factory(options.env, options.env_args),
         options.seed,
-        trainable=lambda spec: build_actor_critic(spec, PolicyConfig(), options.seed),
+        trainable=lambda spec: build_policy(spec, Config(algo=options.algo, seed=options.seed)),
     )
     for finding in findings:
         print(finding)

@@ -208,6 +208,7 @@ def resolve(
 ) -> Config:
     """Settle every setting: defaults, then the preset, then the file, then `overrides`."""
     said = overrides or {}
+    require_own(said, said.get("algo") or layers("", file).get(str(file), {}).get("algo", "ppo"))
     return build({**layers(env, file, said.get("algo")), "argument": {**said, "env": env}})
 
 
@@ -223,6 +224,17 @@ def layers(
     if algo in DEFAULTS and "/" not in env and "\\" not in env and preset.is_file():
         found["preset"] = _mapping(yaml.safe_load(preset.read_text()), f"the preset of {env}")
     return {**found, **written}
+
+
+def require_own(settings: Mapping[str, Any], algo: str) -> None:
+    """Refuse what somebody asked for that means nothing to this algorithm."""
+    for other in DEFAULTS:
+        asked = settings.get(other)
+        if other != algo and isinstance(asked, Mapping) and asked:
+            raise ConfigError(
+                f"{other}.{next(iter(asked))} means nothing with algo={algo}; drop it, or use "
+                f"--algo {other}"
+            )
 
 
 def build(sources: Mapping[str, Mapping[str, Any]]) -> Config:

@@ -20,7 +20,7 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
-from surefoot.config import Config, Output, build, explain, group, layers
+from surefoot.config import Config, Output, build, explain, group, layers, require_own
 from surefoot.core.errors import ConfigError
 from surefoot.schedules import (
     Adaptive,
@@ -274,6 +274,8 @@ class CheckOptions(Model):
 
     env: Annotated[Positional[str], arg(metavar="ENV")]
     """Gymnasium id, package.module:factory, or path/to/file.py:factory."""
+    algo: Literal["ppo", "sac"] = "ppo"
+    """The algorithm that is to learn in it."""
     env_args: dict[str, Any] = {}
     """Arguments for the environment, KEY=VALUE …; values are read as YAML."""
     seed: NonNegativeInt = 0
@@ -316,7 +318,9 @@ def settle(
         "argument": {"env": env},
         "flag": flags,
     }
-    return build(sources), sources
+    config = build(sources)
+    require_own(flags, config.algo)
+    return config, sources
 
 
 def given(options: Config, words: list[str]) -> dict[str, Any]:

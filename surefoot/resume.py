@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from surefoot.collect.build import find_way
 from surefoot.collect.choose import FOR_WORKERS, Chosen, choose
-from surefoot.config import Config, Output, PolicyConfig, build
+from surefoot.config import Config, Output, PolicyConfig, build, require_own
 from surefoot.core import tree
 from surefoot.core.best import Best
 from surefoot.core.episodes import RecentEpisodes
@@ -126,6 +126,7 @@ def fork(
     inherited |= _left_behind(settings)
     config = build({"parent": {**inherited, **names}, "argument": settings})
     _require_same_networks(parent.config, config)
+    require_own(settings, config.algo)
     if config.total_steps <= found.step:
         raise ConfigError(
             f"total_steps={config.total_steps} is spent at step {found.step:,}, where the fork "

@@ -50,6 +50,13 @@ class Choices(Counter):
         super().__init__(length=6, truncate=True, action=MultiDiscrete([3, 2, 4]))
 
 
+class Unbounded(Counter):
+    """Takes any number."""
+
+    def __init__(self) -> None:
+        super().__init__(action=Box(-np.inf, np.inf, (1,)))
+
+
 class Loop(gymnasium.Env[Any, Any]):
     """Two states, three choices: the third changes the state. It never ends, but is cut off."""
 

@@ -120,7 +120,7 @@ def test_every_preset_is_valid_and_for_an_environment_that_exists(algo: str, nam
     assert config.algo == algo
     assert gymnasium.spec(name).id == name
     config.ppo.check(config.envs)
-    config.sac.check()
+    config.sac.check(config.total_steps)
     assert config.total_steps > config.iteration_steps()
 
 
@@ -148,11 +148,12 @@ def test_an_algorithm_has_presets_and_defaults_of_its_own(tmp_path: Path) -> Non
             "learning_starts=20 exceeds",
         ),
         ({"replay_steps": 10, "learning_starts": 0}, "batch_size=256 exceeds"),
+        ({"learning_starts": 100}, "nothing would be learned"),
     ],
 )
-def test_a_buffer_that_nothing_could_be_learned_from_is_refused(settings: Any, words: str) -> None:
+def test_sizes_with_which_nothing_could_be_learned_are_refused(settings: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        SACConfig(**settings).check()
+        SACConfig(**settings).check(100)
 
 
 def test_defaults_are_the_usual_ones() -> None:

@@ -45,7 +45,7 @@ def test_one_command_trains_and_the_others_use_the_run(
     out = tmp_path / "run"
     succeeds(*TRAIN, "--out", str(out))
     shown = capsys.readouterr().out
-    assert "replay buffer: 672 transitions of 36 bytes, 24 kB in memory" in shown
+    assert "replay buffer: 672 transitions of 36 bytes, as many as the run makes: 24 kB" in shown
     assert "alpha" in shown
     succeeds("eval", str(out), "--episodes", "2", "--json", "--record")
     figures = json.loads(capsys.readouterr().out)
@@ -125,8 +125,33 @@ def test_speed_is_tuned_for_sac_too() -> None:
     assert len(trials) > 2
 
 
-def test_a_setting_of_the_other_algorithm_is_no_error_but_a_typo_is() -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--algo", "sac", "--ppo.epochs", "3"], "ppo.epochs means nothing with algo=sac"),
+        (["--sac.tau", "0.1"], "sac.tau means nothing with algo=ppo; drop it, or use --algo sac"),
+    ],
+)
+def test_settings_of_the_other_algorithm_are_refused(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "Pendulum-v1", *words, "--out", str(tmp_path / "run")])
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_environment_is_examined_for_an_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["check-env", "tests.counter:Unbounded", "--algo", "sac"])
+    assert left.value.code == 1
+    assert "without bounds" in capsys.readouterr().out
+    succeeds("check-env", "tests.counter:Unbounded")
+
+
+def test_a_typo_or_a_setting_for_the_other_algorithm_is_refused_in_python_too() -> None:
     settings: dict[str, Any] = {"algo": "sac", "ppo": {"epochs": 3}}
-    assert surefoot.resolve("Pendulum-v1", None, settings).ppo.epochs == 3
+    with pytest.raises(ConfigError, match=r"ppo.epochs means nothing with algo=sac"):
+        surefoot.resolve("Pendulum-v1", None, settings)
     with pytest.raises(ConfigError, match=r"unknown setting 'sac.n_step'; did you mean 'n_steps'"):
         surefoot.resolve("Pendulum-v1", None, {"algo": "sac", "sac": {"n_step": 3}})

@@ -67,9 +67,9 @@ def build_ppo(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> PP
 
 def build_sac(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> SAC:
     sac, device = config.sac, pick(config.device)
-    sac.check()
+    sac.check(config.total_steps)
     policy = build_soft_actor_critic(spec, config.policy, config.seed).to(device)
-    heat = sac.initial_temperature if sac.temperature == "auto" else sac.temperature
+    heat = sac.initial_temperature if sac.temperature is None else sac.temperature
     temperature = nn.Parameter(torch.full((1,), math.log(heat), device=device))
     optimizer = _soft_optimizer(policy, temperature, sac)
     limit = math.inf if sac.max_grad_norm is None else sac.max_grad_norm
@@ -157,7 +157,7 @@ def _soft_optimizer(
     if sac.value_learning_rate is not None:
         rates["value_learning_rate"] = build_rate(sac.value_learning_rate)
         rate_of["value"] = "value_learning_rate"
-    if sac.temperature != "auto":
+    if sac.temperature is not None:
         rates["temperature_learning_rate"] = build_rate(Constant(value=0.0))
         rate_of["temperature"] = "temperature_learning_rate"
     return Optimizer(flat, rates, rate_of)

@@ -132,7 +132,11 @@ def build_replay(spec: Spec, capacity: int, most: int, folder: str | None) -> tu
             f"transitions of {size:,} bytes, and {_readable(have)} are free; lower it{instead}"
         )
     allocate = _in_file(Path(folder)) if folder else _in_memory
-    told = f"replay buffer: {count:,} transitions of {size:,} bytes, {_readable(need)} in {where}"
+    all_there_will_be = ", as many as the run makes" if most < capacity else ""
+    told = (
+        f"replay buffer: {count:,} transitions of {size:,} bytes{all_there_will_be}: "
+        f"{_readable(need)} in {where}"
+    )
     return Replay(like, count, chunk, allocate), told
 
 

@@ -29,7 +29,7 @@ from surefoot.policy.device import to_array, to_tensors
 from surefoot.policy.soft import SoftActorCritic
 
 REPORT_STEPS = 1_000
-"""Steps between two reports of what updates measured."""
+"""Steps between two reports of what updates measured; there is one at the beginning and the end."""
 DRAWN_BYTES = 32 << 20
 """Batches are drawn in one go as long as they are not larger than this."""
 
@@ -112,7 +112,9 @@ class SAC:
             self._sums += to_array(rows.sum(0, dtype=torch.float64))
             self._count += count
         compiling = self._step.compile_seconds - compiled
-        due = self._count and self._collected // REPORT_STEPS > before // REPORT_STEPS
+        passed = self._collected // REPORT_STEPS > before // REPORT_STEPS
+        begins = self._optimizer.steps == count
+        due = self._count and (passed or begins or progress.done_with(rollout))
         return {
             **({"update/optimizer_steps": float(count)} if count else {}),
             **({"time/compile": compiling} if compiling else {}),

@@ -107,8 +107,9 @@ def _bounded_action(spec: Spec) -> Box | Discrete | MultiDiscrete:
         case Box(low=low, high=high) as space if space.size > 0:
             if not (np.isfinite(low).all() and np.isfinite(high).all()):
                 raise ConfigError(
-                    f"action space {space} has no bounds, which SAC draws its actions into; give "
-                    f"it some (gymnasium.wrappers.ClipAction, RescaleAction), or use --algo ppo"
+                    f"action space {space} has numbers without bounds, into which SAC draws its "
+                    f"actions; give the environment's action_space a finite low and high (and drop "
+                    f"gymnasium.wrappers.ClipAction, which takes them away), or use --algo ppo"
                 )
             return space
         case Discrete() as space:

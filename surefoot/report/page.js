@@ -194,7 +194,8 @@ function bandTraces(members, metric, m, named) {
   const color = COLORS[members[0] % COLORS.length];
   const { x, mean, low, high } = band(members, metric);
   const told = telling.slice(0, 2).map((name) => `${name.split(".").pop()} ${runs[members[0]].config[name] ?? "none"}`);
-  const who = [`mean of ${members.length} seeds`, ...told, ...(telling.length > 2 ? ["…"] : [])].join(", ");
+  const seeds = new Set(members.map((index) => runs[index].config.seed)).size;
+  const who = [`mean of ${members.length} ${seeds === members.length ? "seeds" : "runs"}`, ...told, ...(telling.length > 2 ? ["…"] : [])].join(", ");
   const name = label(who, named ? metric : "", LONGEST_MEAN);
   const id = `band ${members[0]} ${metric}`;
   const edge = { mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: id };

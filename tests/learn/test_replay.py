@@ -127,7 +127,11 @@ def test_a_buffer_in_a_file_is_like_one_in_memory_and_leaves_nothing(tmp_path: P
 
 def test_what_a_buffer_takes_is_told_and_no_more_than_the_run_needs() -> None:
     _, told = build_replay(SPEC, 1_000_000, 5_000, None)
-    assert told == "replay buffer: 5,000 transitions of 36 bytes, 180 kB in memory"
+    assert told == (
+        "replay buffer: 5,000 transitions of 36 bytes, as many as the run makes: 180 kB in memory"
+    )
+    _, told = build_replay(SPEC, 1_000, 5_000, None)
+    assert told == "replay buffer: 1,000 transitions of 36 bytes: 36 kB in memory"
 
 
 def test_a_buffer_larger_than_the_machine_is_refused_with_a_remedy(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_actions_are_random_and_nothing_is_learned_before_learning_starts() -> N
         actor = sac.actor()
         assert isinstance(actor, Uniform)
         metrics = sac.update(collect.collect(actor), Progress(10**6))
-    assert metrics == {"update/optimizer_steps": 64.0}
+    assert metrics["update/optimizer_steps"] == 64.0
     assert not torch.equal(before, sac._optimizer.flat.vector)
     assert not isinstance(sac.actor(), Uniform)
     assert collect.collect(sac.actor()).log_prob is None
@@ -115,14 +115,25 @@ def test_reports_come_once_in_a_thousand_steps_and_average_all_updates() -> None
         progress = progress.after(rollout, metrics)
         sizes.append(len(metrics))
         reports += [metrics] if "sac/alpha" in metrics else []
-    assert len(reports) == 2
-    assert sorted(sizes)[:-2] == [1] * 23
+    assert len(reports) == 3  # the first as soon as there is something
+    assert sorted(sizes)[:-3] == [1] * 22
     assert progress.optimizer_steps == 125
     assert reports[0]["sac/alpha"] == pytest.approx(1.0)
     assert {"sac/critic_loss_1", "sac/critic_loss_2", "sac/actor_loss", "sac/entropy"} <= set(
         reports[0]
     )
     assert all(math.isfinite(value) for value in reports[1].values())
+
+
+def test_the_end_of_a_run_is_reported() -> None:
+    collect = collector("Pendulum-v1", rows=4, horizon=8)
+    sac = soft_learner(collect.spec, {"hidden": (4,)})
+    progress = Progress(total_steps=100)
+    while not progress.done:
+        rollout = collect.collect(sac.actor())
+        metrics = sac.update(rollout, progress)
+        progress = progress.after(rollout, metrics)
+    assert metrics["sac/replay_size"] == 128
 
 
 def test_reports_do_not_miss_iterations_that_are_worth_no_update() -> None:
@@ -133,7 +144,7 @@ def test_reports_do_not_miss_iterations_that_are_worth_no_update() -> None:
         rollout = collect.collect(sac.actor())
         metrics = sac.update(rollout, progress)
         progress, reports = progress.after(rollout, metrics), reports + ("sac/alpha" in metrics)
-    assert reports == 5
+    assert reports == 1 + 5
 
 
 @pytest.mark.parametrize("kind", ENVS)

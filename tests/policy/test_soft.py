@@ -137,7 +137,7 @@ def test_the_first_actions_are_all_alike_probable(action: Any) -> None:
 @pytest.mark.parametrize(
     ("action", "policy", "words"),
     [
-        (box([-np.inf], [1]), {}, "no bounds"),
+        (box([-np.inf], [1]), {}, "without bounds"),
         (MultiDiscrete(np.array([17, 16]), np.zeros(2, np.int64)), {}, "272 combinations"),
         (BOUNDED, {"shared_trunk": True}, "shared_trunk"),
         ({"a": Discrete(2)}, {}, "no SAC policy"),
