@@ -87,6 +87,10 @@ class PPOConfig(Model):
         minibatch_size = min(self.minibatch_size, rows * horizon)
         return self.model_copy(update={"horizon": horizon, "minibatch_size": minibatch_size})
 
+    def shares_experience(self, other: PPOConfig) -> bool:
+        """Say whether what was kept with other settings can be learned from with these."""
+        return True
+
     @property
     def optimizer_samples(self) -> int:
         """Samples of one optimizer step."""
@@ -142,7 +146,12 @@ class SACConfig(Model):
 
     def shortened(self, rows: int, steps: int) -> SACConfig:
         """Return settings that learn from the first rollout; rollouts are short anyway."""
-        return self.model_copy(update={"learning_starts": 0, "replay_steps": 100_000})
+        most = max(self.batch_size, min(self.replay_steps, 100_000))
+        return self.model_copy(update={"learning_starts": 0, "replay_steps": most})
+
+    def shares_experience(self, other: SACConfig) -> bool:
+        """Say whether what was kept with other settings can be learned from with these."""
+        return (self.gamma, self.n_steps) == (other.gamma, other.n_steps)
 
     @property
     def optimizer_samples(self) -> int:

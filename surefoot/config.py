@@ -169,7 +169,7 @@ class Config(Model):
         """Lay what is given over the defaults of the algorithm."""
         if not isinstance(given, Mapping):
             return given
-        return _merge(DEFAULTS.get(given.get("algo", "ppo"), {}), given)
+        return _merge(DEFAULTS.get(str(given.get("algo", "ppo")), {}), given)
 
     @property
     def learning(self) -> PPOConfig | SACConfig:
@@ -218,8 +218,8 @@ def layers(
     """Return what the environment's preset and the config file say, in rising order of rank. The
     preset is that of an algorithm: the given one, or the file's, or PPO."""
     written = {str(file): _read(file)} if file is not None else {}
-    algo = algo or written.get(str(file), {}).get("algo", "ppo")
-    preset = Path(__file__).parent / "presets" / str(algo) / f"{env}.yaml"
+    algo = str(algo or written.get(str(file), {}).get("algo", "ppo"))
+    preset = Path(__file__).parent / "presets" / algo / f"{env}.yaml"
     found = {}
     if algo in DEFAULTS and "/" not in env and "\\" not in env and preset.is_file():
         found["preset"] = _mapping(yaml.safe_load(preset.read_text()), f"the preset of {env}")

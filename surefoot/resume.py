@@ -141,6 +141,9 @@ def fork(
     config = settle_compile(choice.config)
     kind = _kind(state) if same_episodes else find_way(config, make).kind
     with prepared(config, make, kind) as training:
+        shared = same_task and _shares_experience(parent.config, config)
+        if not shared:  # what was played there is of no use here
+            state = {**state, "learner": {**state["learner"], "experience": {}}}
         notes = _inherit(training, found, state, same_task, same_episodes)
         notes += collector_notes(choice)
         if "stop_at" not in settings:
@@ -172,6 +175,11 @@ def _found(run: Run, checkpoint: str | int | None, allow_inexact: bool) -> Found
                 f"back {run.store.directory}, or start a new run with `surefoot train`"
             )
     return found
+
+
+def _shares_experience(parent: Config, child: Config) -> bool:
+    before: Any = parent.learning
+    return child.learning.shares_experience(before)
 
 
 def _require_same_networks(parent: Config, child: Config) -> None:
@@ -267,8 +275,6 @@ def _inherit(
     training: Training, found: Checkpoint, state: State, same_task: bool, same_episodes: bool
 ) -> list[str]:
     """Take over what a fork has in common with its parent; return what a person must know."""
-    if not same_task:  # what was played there is not this task
-        state = {**state, "learner": {**state["learner"], "experience": {}}}
     with naming(found.path):
         training.restore(found.step, state)
         training.best_return, training.best_evaluation = Best(), Best()

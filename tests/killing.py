@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import random
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +44,7 @@ WORKERS = {
     "collector": "processes",
     "n_proc": 2,
 }
-SOFT = {
+SOFT: dict[str, Any] = {
     "algo": "sac",
     "seed": 3,
     "envs": 4,
@@ -103,6 +104,16 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     # a ring that goes round, transitions of several steps that wait, a learned temperature
     "sac": ("Pendulum-v1", {**SOFT, "policy": {"hidden": [16], "normalize_observations": True}}),
     "sac-choices": ("CartPole-v1", {**SOFT, "evaluate_every": "20it", "evaluate_episodes": 2}),
+    "sac-fresh": (
+        "Pendulum-v1",
+        {
+            **SOFT,
+            "collector": "processes",
+            "n_proc": 2,
+            "restore": "fresh",
+            "sac": {**SOFT["sac"], "replay_folder": tempfile.gettempdir()},
+        },
+    ),
     "sac-overlap": ("Pendulum-v1", {**SOFT, "overlap": True, "n_proc": 1}),
 }
 

@@ -29,6 +29,7 @@ KILLS = {
     "compiled": 2,
     "sac": 6,
     "sac-choices": 3,
+    "sac-fresh": 3,
     "sac-overlap": 3,
 }
 WAYS = {
@@ -43,6 +44,7 @@ WAYS = {
     "compiled": "replay",
     "sac": "replay",
     "sac-choices": "replay",
+    "sac-fresh": "fresh",
     "sac-overlap": "replay",
 }
 

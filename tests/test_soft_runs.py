@@ -71,7 +71,7 @@ def test_the_buffer_is_in_the_checkpoint_in_segments(run: Run) -> None:
     assert isinstance(kept["chunks"], Appended)
     sizes = [len(piece.arrays["reward"]) for piece in kept["chunks"].pieces]
     assert len(set(sizes)) == 1
-    assert 500 <= sum(sizes) + len(kept["rest"]["reward"]) <= 600
+    assert 600 <= sum(sizes) + len(kept["rest"]["reward"]) <= 675
     assert len(list((run.path / "segments").iterdir())) >= len(sizes)
 
 
@@ -101,7 +101,20 @@ def test_a_fork_keeps_the_buffer_in_another_size_but_not_another_algorithm(
     child = surefoot.fork(parent.path, tmp_path / "child", sac=sac, total_steps=2200)
     kept = child.read(child.checkpoint("last"))["learner"]["experience"]["replay"]
     sizes = [len(piece.arrays["reward"]) for piece in kept["chunks"].pieces]
-    assert sum(sizes) + len(kept["rest"]["reward"]) <= 104
+    assert sum(sizes) + len(kept["rest"]["reward"]) <= 113
+
+
+def test_a_fork_with_another_discount_or_other_rows_learns_from_what_fits_it(
+    run: Run, tmp_path: Path
+) -> None:
+    parent = copy(run, tmp_path / "parent")
+    sac = {"gamma": 0.5}
+    child = surefoot.fork(parent.path, tmp_path / "gamma", sac=sac, total_steps=2176)
+    kept = child.read(child.checkpoint("last"))["learner"]["experience"]["replay"]
+    pieces = [*(piece.arrays for piece in kept["chunks"].pieces), kept["rest"]]
+    discounts = {round(float(d), 3) for piece in pieces for d in piece["discount"]}
+    assert discounts == {0.125}
+    surefoot.fork(parent.path, tmp_path / "rows", envs=2, total_steps=2112)
 
 
 def test_a_fork_into_another_task_begins_with_an_empty_buffer(run: Run, tmp_path: Path) -> None:

@@ -21,10 +21,12 @@ def free_memory() -> int:
     """Count the bytes of memory that could be had; all there is where nobody tells."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     told = (line.split() for line in _lines("/proc/meminfo"))
-    found += [1024 * int(words[1]) for words in told if words[0] == "MemAvailable:"]
+    found += [1024 * int(words[1]) for words in told if words[:1] == ["MemAvailable:"]]
     limit, used = (_lines(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
     if limit and used and limit[0].isdigit():  # a container may have less than its machine
-        found.append(int(limit[0]) - int(used[0]))
+        told = (line.split() for line in _lines("/sys/fs/cgroup/memory.stat"))
+        cached = sum(int(words[1]) for words in told if words[:1] == ["inactive_file"])
+        found.append(int(limit[0]) - int(used[0]) + cached)
     return min(found)
 
 

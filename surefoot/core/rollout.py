@@ -79,6 +79,10 @@ class Rollout:
         """Count the valid steps: what every budget counts."""
         return int(np.count_nonzero(self.valid))
 
+    def seen(self) -> Tree:
+        """Return what rows saw before every valid step, [B, …]."""
+        return tree.map(lambda leaf: leaf[:-1][self.valid], self.obs)
+
     def choices(self, size: int = CHUNK) -> Iterator[tuple[Tree, Tree]]:
         """Yield what rows saw and did, [B, …] each and up to so many at once, in the order of
         (t, row)."""

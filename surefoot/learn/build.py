@@ -26,6 +26,7 @@ from surefoot.learn.rewards import RawRewards, Rewards, ScaledRewards
 from surefoot.learn.sac import SAC
 from surefoot.learn.soft_step import SoftStep
 from surefoot.learn.step import MinibatchStep, Step
+from surefoot.learn.transitions import Trail
 from surefoot.maths import losses
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.build import build_actor_critic, build_soft_actor_critic, build_uniform
@@ -90,6 +91,7 @@ def build_sac(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> SA
         beginner=build_uniform(spec),
         optimizer=optimizer,
         step=Compiled(plain, plain, tell) if config.compile == "on" else plain,
+        trail=Trail(sac.n_steps, sac.gamma, spec),
         replay=replay,
         config=sac,
         seed=config.seed,

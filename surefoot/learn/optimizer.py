@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from surefoot.core.metrics import Metrics
 from surefoot.core.state import State
 from surefoot.core.tree import Array
 from surefoot.learn.rates import LearningRate
@@ -130,6 +131,22 @@ class Optimizer:
         self.flat.vector.copy_(vector)
         self.adam, self.steps = adam, self.steps + steps
 
+    def metrics(self, before: Tensor) -> Metrics:
+        """Measure Adam's moments and how far parameters moved from where they were, network by
+        network."""
+        vectors = {
+            "update/{}_norm": self.flat.vector - before,
+            "optim/{}_first_moment": self.adam.first,
+            "optim/{}_second_moment": self.adam.second,
+        }
+        return {
+            name.format(network): value
+            for name, vector in vectors.items()
+            for network, value in zip(
+                self.flat.names, self.flat.norms(vector).tolist(), strict=True
+            )
+        }
+
     def state(self) -> State:
         return {name: self._state(name, rate) for name, rate in self.rates.items()}
 
@@ -156,7 +173,7 @@ class Optimizer:
             for parameter in self.flat.names[network]
         ]
         first, second = self.flat.unpack(self.adam.first), self.flat.unpack(self.adam.second)
-        steps = np.float32(self.steps)
+        steps = np.int64(self.steps)
         adam = {
             "step": {parameter: np.array(steps) for parameter in names},
             "exp_avg": {parameter: to_array(first[parameter]).copy() for parameter in names},

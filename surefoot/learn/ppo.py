@@ -102,7 +102,7 @@ class PPO:
             **self._measured(rows, epochs),
             **prefixed("ppo", {**rates, **knobs}),
             **_critic_metrics(samples),
-            **self._network_metrics(before),
+            **self._optimizer.metrics(before),
             **({"time/compile": compiling} if compiling else {}),
         }
         self._require_finite(rows, metrics, dealt, before, progress)
@@ -214,8 +214,7 @@ class PPO:
 
     def _absorb(self, rollout: Rollout) -> None:
         """Let the normalizer see what the rows saw."""
-        seen = tree.map(lambda leaf: leaf[:-1][rollout.valid], rollout.obs)
-        self.policy.normalizer.absorb(to_tensors(seen, self._device))
+        self.policy.normalizer.absorb(to_tensors(rollout.seen(), self._device))
 
     def _require_finite(
         self,
@@ -266,20 +265,6 @@ class PPO:
             **{f"grad/{name}_norm": means[name] for name in NORMS},
             "update/epochs": float(epochs),
             "update/optimizer_steps": float(len(rows)),
-        }
-
-    def _network_metrics(self, before: Tensor) -> Metrics:
-        """Measure Adam's moments and how far the parameters moved, actor and critic apart."""
-        flat, adam = self._optimizer.flat, self._optimizer.adam
-        vectors = {
-            "update/{}_norm": flat.vector - before,
-            "optim/{}_first_moment": adam.first,
-            "optim/{}_second_moment": adam.second,
-        }
-        return {
-            name.format(network): value
-            for name, vector in vectors.items()
-            for network, value in zip(flat.names, flat.norms(vector).tolist(), strict=True)
         }
 
 

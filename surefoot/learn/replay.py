@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import shutil
 import tempfile
 from collections import deque
@@ -16,7 +18,7 @@ from surefoot.core.errors import ConfigError
 from surefoot.core.spec import Spec
 from surefoot.core.state import Appended, Piece, State
 from surefoot.core.tree import Array
-from surefoot.learn.transitions import Transitions
+from surefoot.learn.transitions import Transitions, require_like
 
 CHUNK, CHUNK_BYTES = 4096, 1 << 20
 """Transitions that are saved as one piece, and how many bytes of them are enough."""
@@ -26,7 +28,8 @@ Allocate: TypeAlias = Callable[[tuple[int, ...], np.dtype], Array]
 
 
 class Replay:
-    """The newest transitions, in chunks: the oldest chunk goes when a new one needs its place.
+    """The newest transitions, in chunks: the oldest chunk goes when a new one needs its place, so
+    there are `capacity` of them, and up to a chunk more.
 
     A chunk that is full never changes, so it is saved once. Where transitions lie in memory does
     not matter: they are drawn by their age.
@@ -34,7 +37,8 @@ class Replay:
 
     def __init__(self, like: Transitions, capacity: int, chunk: int, allocate: Allocate) -> None:
         """`like` is a transition without a batch axis, in the types to keep."""
-        self._chunk, self._chunks = chunk, max(2, -(-capacity // chunk))
+        self._like, self._allocate = like, allocate
+        self._chunk, self._chunks = chunk, chunks_for(capacity, chunk)
         count = self._chunks * chunk
         self.transition_bytes = _bytes(like)
         self._ring = like.map(lambda leaf: allocate((count, *leaf.shape), leaf.dtype))
@@ -47,11 +51,6 @@ class Replay:
 
     def __len__(self) -> int:
         return len(self._full) * self._chunk + self._filled
-
-    @property
-    def is_full(self) -> bool:
-        """Whether there is no room for another chunk."""
-        return len(self._full) >= self._chunks - 1
 
     def add(self, new: Transitions) -> None:
         """Take in [B, …] transitions, the oldest first."""
@@ -85,19 +84,31 @@ class Replay:
         self._full.clear()
         self._first = self._filled = 0
         for piece in state["chunks"].pieces:
-            whole = len(piece.arrays["reward"]) == self._chunk
-            self.add(Transitions(**piece.arrays))
+            whole = self._take(piece.arrays) == self._chunk
             if whole and self._filled == 0:
                 self._full[-1] = piece  # it is on disk, and need not be written again
                 piece.arrays.update(self._view(len(self._full) - 1))
-        self.add(Transitions(**state["rest"]))
+        self._take(state["rest"])
+
+    def _take(self, arrays: State) -> int:
+        """Take in what was saved, if it is of the right kind; return how many there were."""
+        found = Transitions(**arrays)
+        count = len(found.reward)
+        require_like(found, self._like, (count,))
+        self.add(found)
+        return count
 
     def _make_room(self) -> None:
         """Let the oldest chunk go if its place is needed; who still holds it gets a copy."""
         if len(self._full) == self._chunks:
             oldest = self._full.popleft()
-            oldest.arrays.update(tree.map(np.copy, oldest.arrays))
+            oldest.arrays.update(tree.map(self._copied, oldest.arrays))
             self._first = (self._first + 1) % self._chunks
+
+    def _copied(self, leaf: Array) -> Array:
+        copy = self._allocate(leaf.shape, leaf.dtype)
+        copy[:] = leaf
+        return copy
 
     def _places(self, number: int, some: slice) -> slice:
         """Return where some of the transitions of a chunk lie."""
@@ -123,7 +134,7 @@ def build_replay(spec: Spec, capacity: int, most: int, folder: str | None) -> tu
     size = _bytes(like)
     chunk = max(1, min(CHUNK, max(64, CHUNK_BYTES // size), -(-capacity // 8)))
     count = min(capacity, most)
-    need, have = count * size, _free(folder)
+    need, have = chunks_for(count, chunk) * chunk * size, _free(folder)
     where = f"a file in {folder}" if folder else "memory"
     if need > SHARE * have:
         instead = "" if folder else ", or keep it in a file with sac.replay_folder"
@@ -132,12 +143,23 @@ def build_replay(spec: Spec, capacity: int, most: int, folder: str | None) -> tu
             f"transitions of {size:,} bytes, and {_readable(have)} are free; lower it{instead}"
         )
     allocate = _in_file(Path(folder)) if folder else _in_memory
+    try:
+        replay = Replay(like, count, chunk, allocate)
+    except OSError as error:
+        raise ConfigError(
+            f"sac.replay_folder={folder!r}: {error.strerror}; name a directory to write to"
+        ) from None
     all_there_will_be = ", as many as the run makes" if most < capacity else ""
     told = (
         f"replay buffer: {count:,} transitions of {size:,} bytes{all_there_will_be}: "
-        f"{_readable(need)} in {where}"
+        f"{_readable(count * size)} in {where}"
     )
-    return Replay(like, count, chunk, allocate), told
+    return replay, told
+
+
+def chunks_for(capacity: int, chunk: int) -> int:
+    """Count the chunks of a ring that always has room for so many transitions."""
+    return -(-capacity // chunk) + 1
 
 
 def _bytes(one: Transitions) -> int:
@@ -151,7 +173,9 @@ def _in_memory(shape: tuple[int, ...], dtype: np.dtype) -> Array:
 def _in_file(folder: Path) -> Allocate:
     def allocate(shape: tuple[int, ...], dtype: np.dtype) -> Array:
         with tempfile.TemporaryFile(dir=folder, prefix="replay-") as file:  # it has no name
-            return np.memmap(file, dtype, "w+", shape=shape)
+            # Where the disk is full, that shows now and not when a page is written.
+            os.posix_fallocate(file.fileno(), 0, max(1, math.prod(shape) * dtype.itemsize))
+            return np.memmap(file, dtype, "r+", shape=shape)
 
     return allocate
 

@@ -65,6 +65,7 @@ class SAC:
         beginner: Actor,
         optimizer: Optimizer,
         step: Step,
+        trail: Trail,
         replay: Replay,
         config: SACConfig,
         seed: int,
@@ -77,7 +78,7 @@ class SAC:
         self._beginner, self._optimizer, self._step = beginner, optimizer, step
         self._replay, self._config, self._seed = replay, config, seed
         self._keeps_replay, self._tell = keeps_replay, tell
-        self._trail = Trail(config.n_steps, config.gamma)
+        self._trail = trail
         self._device = next(policy.parameters()).device
         self._target = optimizer.flat.vector[optimizer.flat.parts[1]].clone()
         """The parameters of the target networks."""
@@ -93,7 +94,7 @@ class SAC:
         return self._step.how
 
     def actor(self) -> Actor:
-        if self._collected < self._config.learning_starts or not self.policy.normalizer.primed:
+        if self._optimizer.steps == 0 and not self._ready():
             return self._beginner
         return Unscored(build_actor(self.policy, Sample()))
 
@@ -146,10 +147,13 @@ class SAC:
     def restore(self, state: State) -> None:
         self.policy.load_state_dict(to_tensors(state["policy"], self._device))
         self._optimizer.restore(state["optimizer"])
-        self._temperature.copy_(to_tensors(state["temperature"], self._device))
-        self._target.copy_(to_tensors(state["target"], self._device))
-        self._collected = int(state["collected"])
-        self._sums, self._count = np.array(state["measured"]["sums"]), state["measured"]["count"]
+        if self._config.temperature is None:  # a fork may have fixed it
+            self._temperature.copy_(_of_shape(state["temperature"], self._temperature))
+        self._target.copy_(_of_shape(state["target"], self._target))
+        self._collected, self._count = (
+            _count(n) for n in (state["collected"], state["measured"]["count"])
+        )
+        self._sums[:] = _of_shape(state["measured"]["sums"], torch.from_numpy(self._sums))
         if state["experience"]:
             self._replay.restore(state["experience"]["replay"])
             self._trail.restore(state["experience"]["trail"])
@@ -164,8 +168,7 @@ class SAC:
 
     def _ready(self) -> bool:
         """Say whether there is enough to learn from."""
-        size = len(self._replay)
-        return size > 0 and (size >= self._config.learning_starts or self._replay.is_full)
+        return len(self._replay) >= max(1, self._config.learning_starts)
 
     def _improve(self, count: int, progress: Progress) -> Tensor:
         """Make so many updates; return what each measured, [updates, terms + norms]."""
@@ -195,7 +198,7 @@ class SAC:
         """Draw what the next updates learn from, as many as fit at once; `number` is the first's.
         Return it as it was kept, and as the networks take it, [updates, B, …]."""
         size = self._config.batch_size
-        at_once = max(1, min(count, DRAWN_BYTES // (size * self._replay.transition_bytes)))
+        at_once = min(count, self._at_once())
         random = seeding.generator(self._seed, Purpose.REPLAY, number)
         drawn = self._replay.draw(random, at_once, size)
         random = seeding.generator(self._seed, Purpose.UPDATE, number)
@@ -206,34 +209,25 @@ class SAC:
         batch = Batch(obs, tensors.action, tensors.reward, next_obs, tensors.discount)
         return drawn, batch, luck
 
+    def _at_once(self) -> int:
+        """Count the batches that are drawn in one go, at most."""
+        batch = self._config.batch_size * self._replay.transition_bytes
+        return max(1, DRAWN_BYTES // batch)
+
     def _absorb(self, rollout: Rollout) -> None:
         """Let the normalizer see what the rows saw."""
-        if rollout.steps:
-            seen = tree.map(lambda leaf: leaf[:-1][rollout.valid], rollout.obs)
-            self.policy.normalizer.absorb(to_tensors(seen, self._device))
+        self.policy.normalizer.absorb(to_tensors(rollout.seen(), self._device))
 
     def _report(self, progress: Progress, start: Tensor) -> Metrics:
         """Average what updates measured since the last report; look at the networks as they are."""
         means = dict(zip((*TERMS, *NORMS), (self._sums / self._count).tolist(), strict=True))
         self._sums[:], self._count = 0, 0
-        optimizer = self._optimizer
-        rates = {name: r.at(progress.fraction) for name, r in optimizer.rates.items()}
-        vectors = {
-            "update/{}_norm": optimizer.flat.vector - start,
-            "optim/{}_first_moment": optimizer.adam.first,
-            "optim/{}_second_moment": optimizer.adam.second,
-        }
+        rates = {name: r.at(progress.fraction) for name, r in self._optimizer.rates.items()}
         return {
             **prefixed("sac", {**{name: means[name] for name in TERMS}, **rates}),
             "sac/replay_size": float(len(self._replay)),
             **{f"grad/{name}_norm": means[name] for name in NORMS},
-            **{
-                name.format(network): value
-                for name, vector in vectors.items()
-                for network, value in zip(
-                    optimizer.flat.names, optimizer.flat.norms(vector).tolist(), strict=True
-                )
-            },
+            **self._optimizer.metrics(start),
         }
 
     def _require_finite(self, rows: Tensor, vector: Tensor, first: int, progress: Progress) -> None:
@@ -244,12 +238,15 @@ class SAC:
         names = (*TERMS, *(f"gradient norm of {name}" for name in NORMS))
         update = int(where[0, 0]) if len(where) else len(rows) - 1
         term = names[int(where[0, 1])] if len(where) else "a parameter"
+        group, place = divmod(update, self._at_once())
+        start = group * self._at_once()
+        drawn, _, _ = self._draw(first + start, len(rows) - start)
         raise NonFiniteError(
             f"{term} is not finite in iteration {progress.iterations + 1}, update "
             f"{first + update + 1}; lower sac.learning_rate, set sac.max_grad_norm, or look at the "
             f"scale of rewards and observations (policy.normalize_observations)",
             evidence={
-                "batch": {} if self._seen is None else self._seen._asdict(),
+                "batch": drawn.map(lambda leaf: leaf[place])._asdict(),
                 "weights_before": tree.map(
                     to_array, self._optimizer.flat.unpack(self._optimizer.flat.vector)
                 ),
@@ -258,3 +255,17 @@ class SAC:
                 "update": first + update,
             },
         )
+
+
+def _of_shape(found: Any, place: Tensor) -> Tensor:
+    """Return an array as a tensor, if it is what belongs into a place."""
+    given = torch.from_numpy(np.array(found))
+    if given.shape != place.shape or given.dtype != place.dtype:
+        raise ValueError(f"{given.dtype}{list(given.shape)} is where {list(place.shape)} should be")
+    return given
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise ValueError(f"{value!r:.40} is no count")
+    return value

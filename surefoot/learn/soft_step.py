@@ -12,6 +12,7 @@ from torch.func import functional_call
 
 from surefoot.core.tree import Tree
 from surefoot.learn.optimizer import Adam, Flat
+from surefoot.learn.step import NO_NORM
 from surefoot.maths import losses
 from surefoot.policy.distributions import Distribution
 from surefoot.policy.soft import SoftActorCritic
@@ -32,8 +33,6 @@ NORMS = ("policy", "value", "temperature")
 """What an update measures, in the order of its result: terms, and norms of gradients."""
 EPSILON = 1e-8
 """Adam's, as others have it in SAC."""
-NO_NORM = 1e-6
-"""Added to a norm that is divided by."""
 
 
 class Batch(NamedTuple):

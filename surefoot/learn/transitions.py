@@ -9,6 +9,7 @@ import numpy as np
 
 from surefoot.core import tree
 from surefoot.core.rollout import Rollout
+from surefoot.core.spec import Spec
 from surefoot.core.state import State
 from surefoot.core.tree import Array, Tree
 
@@ -59,7 +60,7 @@ class Steps(NamedTuple):
             terminated=rollout.terminated,
             stop=rollout.ended,
             waiting=rollout.valid,
-            number=rollout.episode_step,
+            number=rollout.episode_step.astype(np.int64),
         )
 
     def then(self, later: Steps) -> Steps:
@@ -74,11 +75,30 @@ class Steps(NamedTuple):
         return Steps(*(tree.map(lambda leaf: leaf[len(leaf) - count :], part) for part in self))
 
 
+def blank_steps(spec: Spec) -> Steps:
+    """Return a step of zeros, in the types that are kept."""
+    obs, flag = spec.empty_observations(), np.zeros((), bool)
+    number = np.zeros((), np.float32)
+    return Steps(obs, spec.empty_actions(), number, obs, flag, flag, flag, np.zeros((), np.int64))
+
+
+def require_like(found: Tree, like: Tree, axes: tuple[int, ...]) -> None:
+    """Refuse arrays that are not of these types and shapes behind these axes."""
+    for name, part, expected in zip(like._fields, found, like, strict=True):
+        mine, theirs = dict(tree.items(part)), dict(tree.items(expected))
+        if mine.keys() != theirs.keys():
+            raise ValueError(f"{name} has other parts than this environment")
+        for path, leaf in mine.items():
+            one = theirs[path]
+            if leaf.dtype != one.dtype or leaf.shape != (*axes, *one.shape):
+                raise ValueError(f"{name} {path} is {leaf.dtype}{list(leaf.shape)}")
+
+
 class Trail:
     """Makes transitions of n steps. The last steps of a rollout wait for the next one."""
 
-    def __init__(self, n_steps: int, gamma: float) -> None:
-        self._n, self._gamma = n_steps, gamma
+    def __init__(self, n_steps: int, gamma: float, spec: Spec) -> None:
+        self._n, self._gamma, self._spec = n_steps, gamma, spec
         self._kept: Steps | None = None
 
     def add(self, rollout: Rollout) -> Transitions:
@@ -96,7 +116,13 @@ class Trail:
         return {} if self._kept is None else self._kept._asdict()
 
     def restore(self, state: State) -> None:
-        self._kept = Steps(**state) if state else None
+        self._kept = None
+        if state:
+            kept, rows = Steps(**state), self._spec.rows
+            length, width = np.shape(kept.reward)[:2]
+            require_like(kept, blank_steps(self._spec), (length, width))
+            if width == rows:  # a fork with other rows begins new episodes
+                self._kept = kept
 
 
 def n_step_transitions(steps: Steps, n: int, gamma: float) -> tuple[Transitions, Array]:

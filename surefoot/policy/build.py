@@ -105,7 +105,9 @@ def _bounded_action(spec: Spec) -> Box | Discrete | MultiDiscrete:
     """Return the action space if SAC can choose from it."""
     match spec.action:
         case Box(low=low, high=high) as space if space.size > 0:
-            if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            with np.errstate(over="ignore", invalid="ignore"):
+                finite = np.isfinite((high - low).astype(np.float32)).all()
+            if not finite:
                 raise ConfigError(
                     f"action space {space} has numbers without bounds, into which SAC draws its "
                     f"actions; give the environment's action_space a finite low and high (and drop "

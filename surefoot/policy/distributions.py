@@ -11,12 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from surefoot.policy.lean import SQUASHED_MOST
+
 LEAST = -1e8
 """An option whose logits are below that does not exist."""
-LOG_STD_LEAST, LOG_STD_MOST = -20.0, 2.0
-"""Where a deviation that depends on what is seen is kept."""
-SQUASHED_MOST = 1 - 1e-6
-"""How near a squashed number comes to its bounds before it is taken for one nearer to 0."""
 NODES = 16
 """Of the quadrature that finds the entropy of a squashed variable."""
 

@@ -11,13 +11,8 @@ from torch import Tensor, nn
 from surefoot.core.spec import Box
 from surefoot.core.tree import Array
 from surefoot.nets.mlp import linear
-from surefoot.policy.distributions import (
-    LOG_STD_LEAST,
-    LOG_STD_MOST,
-    Categorical,
-    Gaussian,
-    SquashedGaussian,
-)
+from surefoot.policy.distributions import Categorical, Gaussian, SquashedGaussian
+from surefoot.policy.lean import LOG_STD_LEAST, LOG_STD_MOST
 from surefoot.policy.noise import gumbel, normal
 
 IMPOSSIBLE = -1e9

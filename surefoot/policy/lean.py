@@ -19,6 +19,12 @@ Function: TypeAlias = Callable[[Array], Array]
 """From […, *shape] to […, *shape]; it leaves its argument as it is."""
 
 
+LOG_STD_LEAST, LOG_STD_MOST = -20.0, 2.0
+"""Where a deviation that depends on what is seen is kept."""
+SQUASHED_MOST = 1 - 1e-6
+"""How near a squashed number comes to its bounds before it is taken for one nearer to 0."""
+
+
 @dataclass(frozen=True)
 class Lean:
     """An actor: everything between an observation and an action."""
@@ -205,8 +211,6 @@ class Squashed:
     center: Array
     reach: Array
     shape: tuple[int, ...]
-    least: float
-    most: float
 
     def noise(self, random: np.random.Generator, *axes: int) -> Array:
         return normal(random, *axes, *self.center.shape)
@@ -221,7 +225,7 @@ class Squashed:
     def log_prob(self, values: Array, action: Array) -> Array:
         mean, log_std = self._split(values)
         unit = (action.reshape(mean.shape) - self.center) / self.reach
-        most = np.float32(1 - 1e-6)
+        most = np.float32(SQUASHED_MOST)
         wide = np.arctanh(np.clip(unit, -most, most))
         scaled = (wide - mean) * np.exp(-log_std)
         slope = 2 * (np.float32(math.log(2)) - wide - np.logaddexp(np.float32(0), -2 * wide))
@@ -231,7 +235,7 @@ class Squashed:
 
     def _split(self, values: Array) -> tuple[Array, Array]:
         size = len(self.center)
-        return values[..., :size], np.clip(values[..., size:], self.least, self.most)
+        return values[..., :size], np.clip(values[..., size:], LOG_STD_LEAST, LOG_STD_MOST)
 
     def _bounded(self, wide: Array) -> Array:
         action: Array = self.center + self.reach * np.tanh(wide)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,27 +16,13 @@ from surefoot.policy.heads import CategoricalHead, SquashedHead
 from surefoot.policy.normalizer import Normalizer
 
 
-class Critics(Protocol):
-    """Two estimates of what actions are worth; the lower one is believed. Features are [B, F]."""
-
-    def taken(self, features: Tensor, action: Tensor) -> Tensor:
-        """Value actions that were taken: [2, B]."""
-
-    def expected(
-        self, features: Tensor, distribution: Distribution, noise: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Value what a policy does, and return the log-probability of that: [B] each, in
-        expectation or by a sample that `noise` settles."""
-
-    def value(self, features: Tensor, distribution: Distribution) -> Tensor:
-        """Value what a policy does at its best, […]."""
-
-    def noise_shape(self) -> tuple[int, ...]:
-        """Return the axes of the noise that one sample needs."""
-
-
 class BoundedCritics(nn.Module):
-    """For numbers within bounds: networks of features and an action."""
+    """For numbers within bounds: two networks of features and an action; the lower value counts.
+
+    `taken` values actions that were taken, [2, B]. `expected` returns what a policy's actions are
+    worth and their log-probability, [B] each, for a sample that `noise` settles. `value` is what
+    it does at its best. Features are [B, F].
+    """
 
     center: Tensor
     reach: Tensor
@@ -70,7 +55,10 @@ class BoundedCritics(nn.Module):
 
 
 class ChoiceCritics(nn.Module):
-    """For choices: networks of features that value every combination of options at once."""
+    """For choices: two networks of features that value every combination of options at once.
+
+    The same for `BoundedCritics`, but that `expected` is an expectation and needs no noise.
+    """
 
     combinations: Tensor
     places: Tensor

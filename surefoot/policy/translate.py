@@ -13,7 +13,6 @@ from surefoot.nets.encoder import Encoder, Flat, OneHot
 from surefoot.policy.actor import Choice, Greedy, Sample
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.device import to_array
-from surefoot.policy.distributions import LOG_STD_LEAST, LOG_STD_MOST
 from surefoot.policy.heads import IMPOSSIBLE, CategoricalHead, GaussianHead, SquashedHead
 from surefoot.policy.lean import (
     Affine,
@@ -102,9 +101,7 @@ def _normals(head: GaussianHead) -> Normals:
 
 
 def _squashed(head: SquashedHead) -> Squashed:
-    center, reach = _copy(head.center), _copy(head.reach)
-    affine = _affine(head.linear)
-    return Squashed(affine, center, reach, head.shape, LOG_STD_LEAST, LOG_STD_MOST)
+    return Squashed(_affine(head.linear), _copy(head.center), _copy(head.reach), head.shape)
 
 
 def _copy(tensor: Tensor) -> Array:

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 from surefoot.core.errors import CheckpointError, ConfigError, SaveError, VersionError
 from surefoot.core.state import Piece, State
 from surefoot.store import durable, format
-from surefoot.store.segments import Segments
+from surefoot.store.segments import Segments, Stored
 
 FORMAT = 2
 TENSORS, STATE, MANIFEST, PINNED = "tensors.safetensors", "state.json", "manifest.json", "pinned"
@@ -159,14 +159,13 @@ class Checkpoints:
             content = _verified(path / STATE, found.manifest.state)
             return found, format.decode(tensors, content, self._fetcher(found.manifest))
 
-    def _fetcher(self, manifest: Manifest) -> Callable[[str], Piece]:
-        """Make what fetches the segments that a manifest lists, each once."""
+    def _fetcher(self, manifest: Manifest) -> Callable[[list[str]], Stored]:
+        """Make what finds the segments that a manifest lists."""
 
-        @cache
-        def fetch(name: str) -> Piece:
-            if name not in manifest.segments:
+        def fetch(names: list[str]) -> Stored:
+            if not manifest.segments.keys() >= set(names):
                 raise CheckpointError(f"state.json names a segment that {MANIFEST} does not")
-            return self._segments.fetch(name, manifest.segments[name])
+            return Stored(self._segments, {name: manifest.segments[name] for name in names}, names)
 
         return fetch
 

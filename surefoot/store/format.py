@@ -7,7 +7,7 @@ that bounds the memory it can take, and every name is looked up, never followed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -33,8 +33,8 @@ def encode(state: State, keep: Callable[[Piece], str]) -> tuple[bytes, bytes]:
     return _pack(tensors), to_json(content)
 
 
-def decode(tensors: bytes, content: bytes, fetch: Callable[[str], Piece]) -> State:
-    """Return the state that `encode` was given."""
+def decode(tensors: bytes, content: bytes, fetch: Callable[[list[str]], Sequence[Piece]]) -> State:
+    """Return the state that `encode` was given; `fetch` finds the pieces of these names."""
     try:
         state = _join(from_json(content, "state.json"), _unpack(tensors)[0], fetch)
     except RecursionError:
@@ -156,7 +156,9 @@ def _split(tree: Any, path: str, tensors: dict[str, Array], keep: Callable[[Piec
     return tree.item() if isinstance(tree, np.generic) else tree
 
 
-def _join(content: Any, tensors: Mapping[str, Array], fetch: Callable[[str], Piece]) -> Any:
+def _join(
+    content: Any, tensors: Mapping[str, Array], fetch: Callable[[list[str]], Sequence[Piece]]
+) -> Any:
     if isinstance(content, list):
         return [_join(value, tensors, fetch) for value in content]
     if not isinstance(content, dict):
@@ -174,7 +176,7 @@ def _join(content: Any, tensors: Mapping[str, Array], fetch: Callable[[str], Pie
         names = content[PIECES_KEY]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise CheckpointError("state.json names segments that are no names")
-        return Appended([fetch(name) for name in names])
+        return Appended(fetch(names))
     return {key: _join(value, tensors, fetch) for key, value in content.items()}
 
 
@@ -188,7 +190,7 @@ def _no_piece(piece: Piece) -> str:
     raise ValueError("a piece may not hold data that grows")
 
 
-def _no_fetch(name: str) -> Piece:
+def _no_fetch(names: list[str]) -> Sequence[Piece]:
     raise CheckpointError("a segment names other segments")
 
 

@@ -51,7 +51,7 @@ def test_the_newest_transitions_are_there_and_the_oldest_go_chunk_by_chunk(size:
     for first in range(0, 200, size):
         buffer.add(made(first, size))
         end = first + size
-        kept = 40 if end <= 40 else 40 - 8 + (end - 1) % 8 + 1
+        kept = 48 if end <= 48 else 40 + (end - 1) % 8 + 1
         assert len(buffer) == min(end, kept)
         if first % 40 < size:
             assert numbers(buffer) == list(range(end - len(buffer), end))
@@ -94,7 +94,7 @@ def test_a_buffer_of_another_size_takes_over_the_newest_ones() -> None:
     for other in (small, large):
         other.restore(buffer.state())
         assert numbers(other) == list(range(39 - len(other), 39))
-    assert (len(small), len(large)) == (15, 39)
+    assert (len(small), len(large)) == (19, 39)
 
 
 def test_every_chunk_is_written_once_and_read_back(tmp_path: Path) -> None:
@@ -139,3 +139,36 @@ def test_a_buffer_larger_than_the_machine_is_refused_with_a_remedy(tmp_path: Pat
         build_replay(SPEC, 10**12, 10**12, None)
     with pytest.raises(ConfigError, match=r"sac\.replay_folder='nowhere': No such file"):
         build_replay(SPEC, 100, 100, "nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="Not a directory; name a directory"):
+        build_replay(SPEC, 100, 100, str(tmp_path / "file"))
+
+
+@pytest.mark.parametrize(("free", "fits"), [(5000, True), (4000, False)])
+def test_a_fifth_of_the_memory_is_left_to_others(
+    free: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surefoot.core.hardware.free_memory", lambda: free)
+    if fits:
+        build_replay(SPEC, 96, 10**9, None)  # 108 of 36 bytes with the chunk that is in the making
+    else:
+        with pytest.raises(ConfigError, match="lower it"):
+            build_replay(SPEC, 96, 10**9, None)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"reward": np.zeros(3, np.float64)},
+        {"discount": np.zeros(1, np.float32)},
+        {"obs": {"a": np.zeros((3, 1), np.uint8), "b": np.zeros(3, np.int64)}},
+        {"obs": {"a": np.zeros((3, 2), np.uint8)}},
+        {"action": np.zeros((4,), np.int64)},
+    ],
+)
+def test_what_is_no_transition_of_this_environment_is_refused(broken: Any) -> None:
+    buffer = replay()
+    buffer.add(made(0, 3))
+    state = buffer.state()
+    with pytest.raises((ValueError, TypeError)):
+        replay().restore({**state, "rest": {**state["rest"], **broken}})

@@ -169,6 +169,55 @@ def test_a_restored_learner_goes_on_bit_for_bit(kind: str, policy: Any, options:
     assert differences(one.state(), other.state()) == []
 
 
+def test_a_fork_that_fixes_the_temperature_has_it() -> None:
+    collect = collector("Pendulum-v1", rows=4, horizon=8)
+    parent = trained(soft_learner(collect.spec), collect, 2)
+    child = soft_learner(collect.spec, temperature=0.05)
+    child.restore(parent.state())
+    trained(child, collect, 1)
+    assert float(child._temperature.exp()) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"target": np.zeros(1, np.float32)},
+        {"temperature": np.zeros(2, np.float32)},
+        {"collected": -5},
+        {"collected": "7"},
+        {"measured": {"sums": np.zeros(3), "count": 1}},
+        {"measured": {"sums": np.zeros(13), "count": "x"}},
+    ],
+)
+def test_a_state_of_another_shape_is_refused(broken: Any) -> None:
+    collect = collector("Pendulum-v1", rows=4, horizon=8)
+    state = trained(soft_learner(collect.spec), collect, 2).state()
+    with pytest.raises(ValueError, match=r"is where|is no count"):
+        soft_learner(collect.spec).restore({**state, **broken})
+
+
+def test_gradients_of_actor_and_critics_are_clipped_and_that_of_the_temperature_is_not() -> None:
+    collect = collector("Pendulum-v1", rows=4, horizon=8)
+    sac = soft_learner(collect.spec, max_grad_norm=1e-3, updates_per_step=1 / 32)
+    trained(sac, collect, 1)
+    assert sac._optimizer.steps == 1
+    policy, value, temperature = sac._optimizer.flat.norms(sac._optimizer.adam.first).tolist()
+    assert policy == pytest.approx(1e-4, rel=1e-2)  # a tenth of the gradient
+    assert value == pytest.approx(1e-4, rel=1e-2)
+    assert temperature > 0.01
+
+
+def test_the_normalizer_sees_valid_steps_alone() -> None:
+    collect = collector("Pendulum-v1", rows=4, horizon=8)
+    sac = soft_learner(collect.spec, {"normalize_observations": True})
+    rollout = collect.collect(sac.actor())
+    rollout.valid[:, 1] = False
+    sac.update(rollout, Progress(10**6))
+    seen = rollout.obs[:-1][:, [0, 2, 3]].reshape(-1, 3)
+    mean = sac.policy.normalizer.parts[0].mean
+    np.testing.assert_allclose(mean, seen.mean(0), rtol=1e-5)
+
+
 def test_without_its_buffer_a_restored_learner_says_so_and_waits_until_there_is_enough() -> None:
     collect = collector("Pendulum-v1", rows=4, horizon=16)
     told: list[Any] = []

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from surefoot.core.rollout import Rollout
+from surefoot.core.spec import Box, Discrete, Spec
 from surefoot.learn.transitions import Trail, Transitions
 from tests.counter import Counter
 from tests.toys import collector, learner
 
 GAMMA = 0.9
+ONE = Spec(Box(np.zeros(1), np.ones(1), "float32"), Discrete(9), 1)
 
 
 def rollout(
@@ -48,12 +50,12 @@ def listed(made: Transitions) -> list[tuple[float, float, float, float]]:
 
 
 def test_a_step_leads_to_the_next_observation_and_an_end_to_the_true_last_one() -> None:
-    made = Trail(1, GAMMA).add(rollout([1, 2, 3, 4], ".T.t"))
+    made = Trail(1, GAMMA, ONE).add(rollout([1, 2, 3, 4], ".T.t"))
     assert listed(made) == [(0, 1, 1, 0.9), (1, 2, -1, 0), (2, 3, 3, 0.9), (3, 4, -3, 0.9)]
 
 
 def test_three_steps_add_up_to_the_end_of_the_episode_by_hand() -> None:
-    made = Trail(3, GAMMA).add(rollout([1, 2, 4, 8, 16], "...T."))
+    made = Trail(3, GAMMA, ONE).add(rollout([1, 2, 4, 8, 16], "...T."))
     assert listed(made) == [
         (0, 1 + 1.8 + 3.24, 3, 0.729),
         (1, 2 + 3.6 + 6.48, -3, 0),
@@ -63,12 +65,12 @@ def test_three_steps_add_up_to_the_end_of_the_episode_by_hand() -> None:
 
 
 def test_a_cut_off_episode_counts_for_what_would_have_followed() -> None:
-    made = Trail(3, GAMMA).add(rollout([1, 2, 4], ".t."))
+    made = Trail(3, GAMMA, ONE).add(rollout([1, 2, 4], ".t."))
     assert listed(made) == [(0, 1 + 1.8, -1, 0.81), (1, 2, -1, 0.9)]
 
 
 def test_the_last_steps_wait_for_the_next_rollout() -> None:
-    trail = Trail(3, GAMMA)
+    trail = Trail(3, GAMMA, ONE)
     assert listed(trail.add(rollout([1, 2], ".."))) == []
     made = trail.add(rollout([4, 8], "..", start=2, begun=2))
     assert listed(made) == [(0, 1 + 1.8 + 3.24, 3, 0.729), (1, 2 + 3.6 + 6.48, 4, 0.729)]
@@ -77,7 +79,7 @@ def test_the_last_steps_wait_for_the_next_rollout() -> None:
 
 
 def test_nothing_reaches_over_an_episode_that_was_lost_or_cut_between_rollouts() -> None:
-    trail = Trail(3, GAMMA)
+    trail = Trail(3, GAMMA, ONE)
     trail.add(rollout([1, 2], ".."))
     made = trail.add(rollout([4, 8, 16], "...", start=100, begun=0))
     assert listed(made)[:2] == [(0, 1 + 1.8, 2, 0.81), (1, 2, 2, 0.9)]
@@ -85,7 +87,7 @@ def test_nothing_reaches_over_an_episode_that_was_lost_or_cut_between_rollouts()
 
 
 def test_steps_that_do_not_count_become_no_transition() -> None:
-    made = Trail(2, GAMMA).add(rollout([1, 0, 4, 8], "t..T", valid="+-++"))
+    made = Trail(2, GAMMA, ONE).add(rollout([1, 0, 4, 8], "t..T", valid="+-++"))
     assert [row[0] for row in listed(made)] == [0, 2, 3]
 
 
@@ -93,7 +95,7 @@ def test_steps_that_do_not_count_become_no_transition() -> None:
 @pytest.mark.parametrize("truncate", [True, False])
 def test_many_rollouts_give_what_whole_episodes_give(n: int, truncate: bool) -> None:
     collect = collector(Counter, rows=3, horizon=4, length=5, truncate=truncate)
-    trail, found = Trail(n, GAMMA), []
+    trail, found = Trail(n, GAMMA, collect.spec), []
     for _ in range(15):
         made = trail.add(collect.collect(learner(collect.spec).actor()))
         found += [tuple(row[1:]) for row in listed(made) if row[0] == 0]
@@ -110,7 +112,7 @@ def test_many_rollouts_give_what_whole_episodes_give(n: int, truncate: bool) -> 
 def test_a_restored_trail_goes_on_as_the_first_one(n: int) -> None:
     collect = collector(Counter, rows=2, horizon=3)
     actor = learner(collect.spec).actor()
-    first, second = Trail(n, GAMMA), Trail(n, GAMMA)
+    first, second = (Trail(n, GAMMA, collect.spec) for _ in range(2))
     first.add(collect.collect(actor))
     second.restore(first.state())
     for _ in range(3):
@@ -120,11 +122,26 @@ def test_a_restored_trail_goes_on_as_the_first_one(n: int) -> None:
             np.testing.assert_array_equal(mine, other)
 
 
+def test_waiting_steps_of_other_rows_are_given_up_and_foreign_ones_refused() -> None:
+    parent = collector(Counter, rows=4, horizon=3)
+    first = Trail(3, GAMMA, parent.spec)
+    first.add(parent.collect(learner(parent.spec).actor()))
+    collect = collector(Counter, rows=2, horizon=3)
+    second = Trail(3, GAMMA, collect.spec)
+    second.restore(first.state())
+    assert second.state() == {}
+    assert len(second.add(collect.collect(learner(collect.spec).actor())).reward) > 0
+    state = first.state()
+    for broken in ({"reward": state["reward"][:, :1]}, {"obs": state["obs"].astype(np.float64)}):
+        with pytest.raises(ValueError, match="is float"):
+            Trail(3, GAMMA, parent.spec).restore({**state, **broken})
+
+
 def test_types_of_observations_stay_as_they_are() -> None:
     data: Any = rollout([1, 2], "..")
     data = Rollout(
         **{**vars(data), "obs": data.obs.astype(np.uint8), "final_obs": np.zeros((0, 1), np.uint8)}
     )
-    made = Trail(1, GAMMA).add(data)
+    made = Trail(1, GAMMA, ONE).add(data)
     assert made.obs.dtype == made.next_obs.dtype == np.uint8
     assert made.reward.dtype == made.discount.dtype == np.float32
