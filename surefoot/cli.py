@@ -295,7 +295,7 @@ def tune_speed(words: list[str]) -> int:
     if options.write and not options.write.parent.is_dir():
         raise ConfigError(f"--write {options.write}: there is no directory {options.write.parent}")
     from surefoot.envs.make import factory
-    from surefoot.tuning import Trial, tune
+    from surefoot.tuning import STARTING, Trial, tune
 
     make = factory(config.env, config.env_args, config.metrics)
 
@@ -305,7 +305,7 @@ def tune_speed(words: list[str]) -> int:
         print(f"   ({trial.failed})" if trial.failed else "", flush=True)
 
     print("steps per second of training, and of collecting alone")
-    best = tune(config, make, show)
+    best = tune(config, make, show, options.seconds - STARTING)
     print(f"\nfastest: surefoot train {quote(config.env)} {best.flags}")
     changing = [name for name in best.settings if name in CHANGE_NUMBERS]
     if changing:

@@ -113,9 +113,9 @@ class Config(Model):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where networks live; auto takes a GPU if there is one."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Compile the optimizer step as one graph, which makes it up to twice as fast after ten seconds
-    or more. auto does where that saves time, by the number of samples and weights; last bits
-    differ."""
+    """Compile the optimizer step as one graph, which makes it up to twice as fast after twenty
+    seconds or more. auto does where that saves time, by the number of samples and weights; last
+    bits differ."""
     threads: PositiveInt = 1
     """CPU threads for torch; results are bit-identical only at the same number. What numpy does,
     acting and small optimizer steps, is on one thread."""

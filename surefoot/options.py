@@ -155,6 +155,8 @@ class TuneOptions(Config):
 
     config: Path | None = None
     """YAML file with settings."""
+    seconds: Annotated[float, Field(ge=10)] = 20.0
+    """Time to take; compiling for the first time needs 60."""
     write: Path | None = None
     """Write what is fastest to this file, for `surefoot train ENV --config FILE`."""
 

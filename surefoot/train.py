@@ -111,7 +111,7 @@ def train(
             if config.compile == "on":
                 notes.append(
                     f"{config.optimizer_steps():,} optimizer steps, compiled at the first update: "
-                    f"ten seconds or more, and one from torch's cache"
+                    f"twenty seconds or more, and one from torch's cache"
                 )
             if way.kind in RESTORE_NOTES:
                 notes.append(f"{RESTORE_NOTES[way.kind]}: {way.because}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -31,14 +32,20 @@ from surefoot.envs import envpool
 from surefoot.envs.make import Factory, ship, unship
 from surefoot.learn.build import build_learner
 
-BUDGET = 15.5
-"""Seconds for everything; starting and ending take some more."""
-FOR_COMPILING = 3.0
-"""Seconds of these that are left to trying what compiling brings."""
-TRIAL = 0.7
+STARTING = 4.5
+"""Seconds that a command takes before and after."""
+ENOUGH = 15.5
+"""Seconds for everything but compiling; what is given beyond is for that."""
+CACHED = 9.0
+"""Seconds in which a process has started and found its graph in torch's cache."""
+FOR_COMPILED = 2.5
+"""Seconds that are left to trying what compiling brings."""
+TRIAL = 0.5
 """Seconds that one way is tried for, after its first rollout."""
-ROLLOUT = 0.25
+ROLLOUT = 0.15
 """Seconds that a rollout should take."""
+WARMING_UP = 2
+"""Iterations before those that count: the first may only prime normalizers, the next compiles."""
 WORTH = 1.05
 """A way has to be this much faster than the best so far to be preferred."""
 
@@ -69,28 +76,34 @@ def tune(
     config: Config,
     make: Factory,
     tell: Callable[[Trial], None] = lambda trial: None,
-    budget: float = BUDGET,
+    budget: float = ENOUGH,
 ) -> Trial:
     """Try ways to train, and return the fastest; `tell` hears of each."""
     deadline = time.monotonic() + budget
     choose(config, make)  # refuses what makes no sense, before anything is tried
     short = _shortened(config, make)
-    with closing(Compiler(short, make)) as compiler:
-        best = _best(config, short, make, tell, deadline)
+    with closing(Compiler(short, make, max(CACHED, budget - ENOUGH))) as compiler:
+        compiler.wait(budget - ENOUGH)
+        best = _best(config, short, make, tell, deadline, compiler.needs)
         compiled = compiler.tried(best, deadline)
     tell(compiled)
     return compiled if compiled.training > WORTH * best.training else best
 
 
 def _best(
-    config: Config, short: Config, make: Factory, tell: Callable[[Trial], None], deadline: float
+    config: Config,
+    short: Config,
+    make: Factory,
+    tell: Callable[[Trial], None],
+    deadline: float,
+    reserved: Callable[[], float],
 ) -> Trial:
-    """Try everything that needs no compiling."""
+    """Try everything that needs no compiling, for which some seconds are reserved."""
     best: Trial | None = None
 
     def attempt(settings: dict[str, Any]) -> None:
         nonlocal best
-        trial = _tried(short, make, settings, deadline - FOR_COMPILING)
+        trial = _tried(short, make, settings, deadline - reserved())
         tell(trial)
         if not trial.failed and (best is None or trial.training > WORTH * best.training):
             best = trial
@@ -99,6 +112,8 @@ def _best(
         attempt(settings)
     for change in _refinements(config):
         attempt({**(best.settings if best else {}), **change})
+        if best and "envs" in change and best.settings.get("envs") != change["envs"]:
+            break  # more of them would not be faster either
     if best is None:
         raise ConfigError(f"{make.name} could not be tried in this time")
     return best
@@ -162,7 +177,8 @@ def _measured(
             closing(build_collector(config, make, "fresh")) as collector,
         ):
             learner = learner or build_learner(config, collector.spec)
-            _iterate(collector, learner)  # the first one warms up, and may only prime normalizers
+            for _ in range(WARMING_UP):
+                _iterate(collector, learner)
             counted = _iterate(collector, learner)
             while counted[1:].sum() < TRIAL and time.monotonic() < deadline:
                 counted += _iterate(collector, learner)
@@ -183,21 +199,42 @@ def _iterate(collector: Collector, learner: Learner) -> Array:
 
 
 class Compiler:
-    """A process that compiles the optimizer step while other ways are tried, without disturbing
-    them, and then tries the best of them with it."""
+    """A process that compiles the optimizer step while other ways are tried, and then tries the
+    best of them with it. It has lowest priority, and disturbs the others little."""
 
-    def __init__(self, config: Config, make: Factory) -> None:
+    def __init__(self, config: Config, make: Factory, patience: float) -> None:
+        """`patience` is in how many seconds it has to be ready."""
         context = multiprocessing.get_context("spawn")
         self._wire, theirs = context.Pipe()
-        self._child = None
+        self._child: Any = None
+        self._until, self._ready = time.monotonic() + patience, False
         with suppress(ConfigError):  # what cannot be sent is told of below
             arguments = (config.to_yaml(), ship(make), theirs)
             self._child = context.Process(target=_compile, args=arguments, daemon=True)
             self._child.start()
         theirs.close()
 
+    def wait(self, seconds: float) -> None:
+        """Wait for it to be ready."""
+        with suppress(EOFError, OSError):
+            if self._child and not self._ready and self._wire.poll(max(0.0, seconds)):
+                self._ready = self._wire.recv() is None
+
+    def needs(self) -> float:
+        """Say how many seconds it still needs; none if it is late: then it would only disturb the
+        others, and is stopped."""
+        self.wait(0.0)
+        if self._ready or time.monotonic() < self._until:
+            return FOR_COMPILED
+        self.close()
+        return 0.0
+
     def tried(self, best: Trial, deadline: float) -> Trial:
         named = {**best.settings, "compile": "on"}
+        self.wait(self._until - time.monotonic())
+        if not self._ready:
+            late = "compiling takes longer, the first time; --seconds 60 would be enough"
+            return Trial(named, failed=late if self._child else "it could not be tried")
         try:
             self._wire.send(named)
             if self._wire.poll(max(0.0, deadline - time.monotonic())):
@@ -209,25 +246,30 @@ class Compiler:
         return Trial(named, failed="no time left; `compile: auto` decides by sizes")
 
     def close(self) -> None:
-        if self._child:
+        """Stop it, and the compilers that it may have started."""
+        if self._child and self._child.is_alive():
+            with suppress(ProcessLookupError):  # it has not begun
+                os.killpg(self._child.pid, signal.SIGKILL)
             self._child.kill()
             self._child.join()
 
 
 def _compile(written: str, shipped: bytes, wire: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's business
+    os.setpgid(0, 0)  # Ctrl-C is the parent's business, which stops the whole group
     os.nice(19)
+    with suppress(ImportError):  # torch shows progress with it, where it is installed
+        from tqdm import tqdm  # type: ignore[import-untyped]
+
+        tqdm.set_lock(threading.RLock())  # one for processes would be left behind
     try:
-        wire.send(_compiled(Config.from_yaml(written), unship(shipped), wire.recv))
+        wire.send(_compiled(Config.from_yaml(written), unship(shipped), wire))
     except SurefootError as error:
         wire.send(str(error).splitlines()[0])
 
 
-def _compiled(
-    config: Config, make: Factory, wait: Callable[[], dict[str, Any]]
-) -> tuple[float, float]:
-    """Compile, wait for the best settings, and measure with them."""
-    alone = {name: Config.model_fields[name].default for name in FOR_WORKERS}
+def _compiled(config: Config, make: Factory, wire: Any) -> tuple[float, float]:
+    """Compile, say so, wait for the best settings, and measure with them."""
+    alone = {name: Config.model_fields[name].default for name in (*FOR_WORKERS, "env_backend")}
     mine = config.model_copy(update={**alone, "collector": "local", "compile": "on"})
     torch.set_num_threads(mine.threads)
     with (
@@ -235,9 +277,10 @@ def _compiled(
         closing(build_collector(mine, make, "fresh")) as collector,
     ):
         learner = build_learner(mine, collector.spec)
-        for _ in range(2):  # the first may only prime normalizers
+        for _ in range(WARMING_UP):
             _iterate(collector, learner)
-    best = config.model_copy(update=wait())
+    wire.send(None)
+    best = config.model_copy(update=wire.recv())
     usable = (best.envs, best.threads) == (mine.envs, mine.threads)
     return _measured(best, make, time.monotonic() + 60.0, learner if usable else None)
 

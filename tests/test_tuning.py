@@ -57,12 +57,11 @@ def test_too_little_time_is_said() -> None:
 
 
 def test_flags_and_file_lead_to_what_was_tried(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("surefoot.tuning.BUDGET", 9.0)
     file = tmp_path / "fast.yaml"
     with pytest.raises(SystemExit) as ended:
-        main(["tune-speed", "CartPole-v1", "--write", str(file)])
+        main(["tune-speed", "CartPole-v1", "--seconds", "13", "--write", str(file)])
     assert ended.value.code == 0
     said = capsys.readouterr().out
     (line,) = [line for line in said.splitlines() if line.startswith("fastest: surefoot train ")]

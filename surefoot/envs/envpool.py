@@ -7,10 +7,13 @@ limit is reported as truncated alone. Only the first episode of a row has a seed
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -24,10 +27,31 @@ from surefoot.core.tree import Array
 from surefoot.envs.make import Factory, Imported, Registered
 
 REMEDY = "use --env-backend gymnasium"
+USUAL = ("classic_control", "box2d", "mujoco.gym", "toy_text")
+"""Families of environments that load quickly."""
 
 
 def installed() -> bool:
     return importlib.util.find_spec("envpool") is not None
+
+
+def loaded(name: str) -> Any:
+    """Import EnvPool, with the usual environments alone where that is enough: the others draw with
+    matplotlib, which takes every worker another 1.5 s and 100 MB."""
+    entry = "envpool.entry"  # which imports all families
+    if "envpool" not in sys.modules:
+        sys.modules[entry] = ModuleType(entry)
+        try:
+            importlib.import_module("envpool")
+        finally:
+            del sys.modules[entry]
+        with suppress(ImportError):
+            for family in USUAL:
+                importlib.import_module(f"envpool.{family}.registration")
+    library = sys.modules["envpool"]
+    if name not in library.list_all_envs():
+        importlib.import_module(entry)
+    return library
 
 
 def lacks(make: Factory) -> str:
@@ -59,9 +83,8 @@ class Pool(GymnasiumVectorEnv[Any, Any, Any]):
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "seed_for_each_row": True}
 
     def __init__(self, name: str, rows: int, threads: int) -> None:
-        import envpool
-
-        if name not in envpool.list_all_envs():
+        self._library = loaded(name)
+        if name not in self._library.list_all_envs():
             raise ConfigError(f"EnvPool has no {name}; {REMEDY}")
         self._name, self._threads = name, threads
         self._pool: Any = None
@@ -76,16 +99,15 @@ class Pool(GymnasiumVectorEnv[Any, Any, Any]):
         self.action_space = batch_space(single.action_space, rows)
         single.close()
         with _quietly():
-            self._require_same(envpool.make_spec(name))
+            self._require_same(self._library.make_spec(name))
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
-        import envpool
-
         self.close()
         seeds = [int(each) % 2**31 for each in seed]  # it takes no larger ones
         sizes = {"num_envs": self.num_envs, "num_threads": self._threads}
         with _quietly():
-            self._pool = envpool.make_gymnasium(self._name, seed=seeds, **sizes, **self._limit)
+            make = self._library.make_gymnasium
+            self._pool = make(self._name, seed=seeds, **sizes, **self._limit)
             self._step = direct(self._pool) or wrapped(self._pool)
             obs, _ = self._pool.reset()
         return obs, {}

@@ -1,7 +1,7 @@
 """An optimizer step compiled as one graph.
 
-Compiling takes ten seconds or more, and a few from the cache that torch keeps on disk. Whether to
-compile is settled by sizes alone, so that the same command gives the same weights.
+Compiling takes twenty seconds or more, and a few from the cache that torch keeps on disk. Whether
+to compile is settled by sizes alone, so that the same command gives the same weights.
 """
 
 from __future__ import annotations

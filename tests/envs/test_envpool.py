@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +237,14 @@ def test_a_part_of_a_pool_that_is_lost_begins_anew() -> None:
     assert np.array_equal(after.obs[0, :2], before.obs[-1, :2])  # the others go on
     assert after.valid[:, :2].all()
     assert (~after.valid[:, 2:]).sum(0).tolist() == [1, 1]  # the steps that were lost
+
+
+def test_what_the_usual_environments_do_not_need_is_not_loaded() -> None:
+    said = (
+        "import sys; from surefoot.envs.envpool import loaded;"
+        "print('CartPole-v1' in loaded('CartPole-v1').list_all_envs());"
+        "print('matplotlib' in sys.modules);"
+        "print('Pong-v5' in loaded('Pong-v5').list_all_envs())"
+    )
+    child = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True)
+    assert child.stdout.split() == ["True", "False", "True"], child.stderr
