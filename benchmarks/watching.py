@@ -2,8 +2,9 @@
 
     python benchmarks/watching.py [--repeats 5]
 
-The same training without any sink but the log, and with all of them: the dashboard on a
-pseudo-terminal, TensorBoard, and W&B, which is offline. Then a report about 10 million steps.
+The same training without any sink but the log, with each alone, and with all of them: the
+dashboard on a pseudo-terminal, TensorBoard, and W&B, which is offline. Then a report about 10
+million steps.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from apart import in_turn, spread
@@ -25,23 +28,34 @@ from apart import in_turn, spread
 STEPS, WARM = 100_000, 200
 """Of a training, and iterations of it that do not count: TensorBoard and W&B are loaded in them,
 which takes two seconds of a core, once."""
+ENDING = 8
+"""Samples at the end that do not count: what is over is written then."""
 ROWS = 50_000
 """Of the long run's metrics."""
 WAYS = {
     "the log alone": ["--quiet", "--no-tensorboard"],
+    "dashboard": ["--no-tensorboard"],
+    "TensorBoard": ["--quiet"],
+    "W&B": ["--quiet", "--no-tensorboard", "--wandb.mode", "offline"],
     "dashboard, TensorBoard, W&B": ["--wandb.mode", "offline"],
 }
 
 
-def train(out: Path, flags: list[str], steps: int = STEPS) -> list[dict[str, float]]:
-    """Train on a terminal that nobody looks at; return the metrics."""
+def train(
+    out: Path, flags: list[str], steps: int = STEPS, watch: Callable[[int], None] = lambda pid: None
+) -> list[dict[str, float]]:
+    """Train on a terminal that nobody looks at; return the metrics. `watch` hears of the process
+    several times a second."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "surefoot", "train", "CartPole-v1", "--out", str(out)]
     words = [*command, "--total-steps", str(steps), "--hall-of-fame", "0", *flags]
     child = subprocess.Popen(words, stdout=theirs, stderr=subprocess.DEVNULL, stdin=theirs)
     os.close(theirs)
     threading.Thread(target=_drain, args=(ours,), daemon=True).start()
-    if child.wait():
+    while child.poll() is None:
+        watch(child.pid)
+        time.sleep(0.2)
+    if child.returncode:
         raise SystemExit(f"{' '.join(words)} failed")
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
@@ -54,24 +68,46 @@ def _drain(terminal: int) -> None:
         os.close(terminal)
 
 
-def costs(way: str) -> tuple[float, float]:
-    """Return microseconds per step, and which share of them is time/reporting."""
+def costs(way: str) -> tuple[float, float, float]:
+    """Return microseconds per step, and shares of the time: of reporting within the loop, and of
+    a core for threads besides it."""
+    samples: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory() as place:
-        rows = train(Path(place) / "run", WAYS[way])[WARM:]
+        log = Path(place) / "run" / "metrics.jsonl"
+
+        def watch(pid: int) -> None:
+            if log.exists() and log.read_bytes().count(b"\n") > WARM:
+                samples.append((time.perf_counter(), _besides(pid)))
+
+        rows = train(Path(place) / "run", WAYS[way], watch=watch)[WARM:]
     parts = [n for n in rows[-1] if n.startswith("time/") and n != "time/steps_per_second"]
     seconds = {name: sum(row.get(name, 0.0) for row in rows) for name in parts}
     spent, steps = sum(seconds.values()), sum(row["rollout/steps"] for row in rows)
-    return 1e6 * spent / steps, seconds["time/reporting"] / spent
+    (begun, before), (ended, after) = samples[0], samples[-ENDING]
+    besides = (after - before) / (ended - begun)
+    return 1e6 * spent / steps, seconds["time/reporting"] / spent, besides
+
+
+def _besides(pid: int) -> float:
+    """Return the processor time, in seconds, of all threads of a process but its first."""
+    total = 0.0
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if task.name != str(pid):
+                fields = (task / "stat").read_text().rpartition(")")[2].split()
+                total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
 
 
 def sinks(repeats: int) -> None:
     found = in_turn(list(WAYS), costs, repeats)
-    first = statistics.median(cost for cost, _ in next(iter(found.values())))
+    first = statistics.median(cost for cost, *_ in next(iter(found.values())))
     print(f"CartPole-v1, {STEPS:,} steps, µs per step, medians of {repeats}")
     for way, measured in found.items():
-        all_costs, shares = zip(*measured, strict=True)
+        all_costs, *shares = zip(*measured, strict=True)
         ratio = statistics.median(all_costs) / first
-        share = f"reporting {statistics.median(shares):.1%} of the time"
+        within, besides = (statistics.median(share) for share in shares)
+        share = f"reporting {within:.1%} of the time, threads besides {besides:.1%} of a core"
         print(f"  {way:<30}{spread(all_costs, 1):<28}{ratio:5.3f} ×   {share}", flush=True)
 
 

@@ -24,7 +24,7 @@ from surefoot.sinks.keyboard import Keyboard
 from surefoot.sinks.plain import printable
 from surefoot.sinks.statistics import duration, lasting, sections
 
-SECONDS = 0.5
+SECONDS = 1.0
 """Between two pictures."""
 WIDEST, THREE, TWO, GAP = 110, 90, 52, 3
 """Characters of the panel at most, for three and two columns at least, and between them."""
