@@ -19,7 +19,7 @@ from surefoot.core.errors import ConfigError, EnvError, SurefootError, WorkerTra
 
 if TYPE_CHECKING:
     from surefoot.evaluate import Evaluation
-    from surefoot.options import Shown
+    from surefoot.options import EvalOptions, Shown
     from surefoot.run import Run
 
 
@@ -74,11 +74,15 @@ def resume(words: list[str]) -> int:
     options = parse(ResumeOptions, words, "resume")
     from surefoot.resume import resume as go_on
     from surefoot.run import Run
+    from surefoot.store.places import is_url
 
-    before = len(Run.open(options.run).journal())
     given = options.model_dump(exclude={"run", "quiet", "json_logs", "wandb"})
     given["wandb"] = options.wandb.model_dump(exclude_none=True) or None
+    here = not is_url(options.run) and options.out is None
+    before = len(Run.open(options.run).journal()) if here else -1
     code = _finished(lambda: go_on(options.run, output=options.output, **given), options)
+    if not here:
+        return code
     run = Run.open(options.run)
     if len(run.journal()) == before and options.output == "auto":
         steps = 2 * run.config.total_steps
@@ -175,11 +179,22 @@ def evaluate(words: list[str]) -> int:
         raise ConfigError("--record and --render: choose one of them")
     from surefoot.run import Run
     from surefoot.runs import champion
+    from surefoot.store.places import is_url
 
     path = options.run or champion(options.runs, options.best or "", options.env_args)
     if options.best and not options.json_:
         print(f"champion of {options.best}: {path}")
-    run = Run.open(path, options.env, options.metrics)
+    if not is_url(path):
+        return _play(Run.open(path, options.env, options.metrics), options)
+    if options.record:
+        raise ConfigError(f"--record writes into the run: fetch it first by `surefoot pull {path}`")
+    from surefoot.elsewhere import to_look_at
+
+    with to_look_at(str(path), options.checkpoint) as fetched:
+        return _play(Run.open(fetched.path, options.env, options.metrics), options)
+
+
+def _play(run: Run, options: EvalOptions) -> int:
     deterministic = not options.stochastic
     given = {"deterministic": deterministic, **options.model_dump(include=PLAYED)}
     play = run.record if options.record else partial(run.evaluate, render=options.render)
@@ -251,18 +266,69 @@ def runs(words: list[str]) -> int:
     from surefoot.options import RunsOptions, parse
 
     directory = parse(RunsOptions, words, "runs").directory
-    from surefoot.runs import summaries
+    from surefoot.store.places import is_url
 
-    if not directory.is_dir():
-        raise ConfigError(f"there is no directory {directory}")
+    if is_url(directory):
+        from surefoot.elsewhere import summaries as summaries_there
+
+        rows = summaries_there(directory)
+    else:
+        from surefoot.runs import summaries
+
+        if not Path(directory).is_dir():
+            raise ConfigError(f"there is no directory {directory}")
+        rows = summaries(Path(directory))
     table = [["run", "environment", "steps", "best return", "state"]]
-    for row in summaries(directory):
+    for row in rows:
         best = "-" if row["best_return"] is None else f"{row['best_return']:.2f}"
         table.append([row["run"], row["environment"], f"{row['steps']:,}", best, row["state"]])
     if len(table) == 1:
         print(f"no runs below {directory}")
         return 0
     _print_table(table, (str.ljust, str.ljust, str.rjust, str.rjust, str.ljust))
+    return 0
+
+
+def pull(words: list[str]) -> int:
+    """Fetch a run from its mirror:        surefoot pull URL"""
+    from surefoot.options import PullOptions, parse
+
+    options = parse(PullOptions, words, "pull")
+    from surefoot.elsewhere import pull as fetch
+    from surefoot.mirroring import transfer
+
+    with transfer(f"fetching {options.url}") as show:
+        run = fetch(options.url, options.out, show)
+    print(run.path)
+    return 0
+
+
+def push(words: list[str]) -> int:
+    """Send a run to a mirror:             surefoot push RUN URL"""
+    from surefoot.options import PushOptions, parse
+
+    options = parse(PushOptions, words, "push")
+    from surefoot.elsewhere import push as send
+    from surefoot.mirroring import transfer
+
+    with transfer(f"sending to {options.url}") as show:
+        place = send(options.run, options.url, options.keep, options.take_over, show)
+    print(place)
+    return 0
+
+
+def drive(words: list[str]) -> int:
+    """Use your Google Drive:              surefoot drive login"""
+    from surefoot.options import DriveOptions, parse
+
+    options = parse(DriveOptions, words, "drive")
+    from surefoot.store.drive_login import log_in, log_out, require_installed, status
+
+    require_installed()
+    if options.action == "login":
+        print(log_in(options.client, options.service_account, options.browser, input, print))
+    else:
+        print(log_out() if options.action == "logout" else status())
     return 0
 
 
@@ -325,6 +391,9 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "report": report,
     "plot": plot,
     "runs": runs,
+    "pull": pull,
+    "push": push,
+    "drive": drive,
     "best": best,
     "pin": pin,
     "export": export,

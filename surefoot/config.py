@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 from tyro.conf import Positional, arg
 
 from surefoot.algorithms import PPOConfig as PPOConfig
@@ -152,6 +159,14 @@ class Config(Model):
     video_every: Interval | None = None
     """Film an episode after this many steps, or iterations as 50it, in a process beside the
     training; none: never."""
+    mirror: str = ""
+    """Where else to keep the run while it trains, so that it can go on from there: a directory,
+    gdrive://folder/run, s3://bucket/run or whatever fsspec reaches; with a / at the end, under
+    the run's name. Empty: nowhere."""
+    mirror_keep: PositiveInt = 3
+    """How many of the last checkpoints stay there, besides the best and those pinned."""
+    mirror_wait: NonNegativeFloat = 600.0
+    """Seconds that the end of a run waits at most until everything is there."""
     hall_of_fame: NonNegativeInt = 5
     """How many of the best models over all runs beside this one to keep; 0: leave it alone."""
     inference_rows: PositiveInt | None = None

@@ -25,6 +25,7 @@ from surefoot.core.errors import CheckpointError, ConfigError, RunError, Surefoo
 from surefoot.core.state import State
 from surefoot.store import durable
 from surefoot.store.checkpoint import Boundary, Checkpoint, Checkpoints, describe
+from surefoot.store.places import settled
 
 LIFE = ("start", "resume", "fork", "finish", "stop", "signal", "fault")
 """Events with which a run begins or ends."""
@@ -63,6 +64,10 @@ class RunDirectory:
             raise ConfigError(f"env_args cannot be written down: {error}") from None
         path = path or _fresh_directory(config)
         _require_free(path)
+        if config.mirror:
+            place = settled(config.mirror, path.resolve().name)
+            config = config.model_copy(update={"mirror": place})
+            settings = config.to_yaml()
         identity = {
             "id": uuid.uuid4().hex,
             "parent": parent,
@@ -167,10 +172,11 @@ class RunDirectory:
         (path / "config.yaml").write_text(self.config.to_yaml(), encoding="utf-8")
         return path
 
-    def read(self, found: Checkpoint) -> State:
-        """Read a checkpoint's state; where it is damaged, say which others there are."""
+    def read(self, found: Checkpoint, whole: bool = True) -> State:
+        """Read a checkpoint's state, or all but the data that only grows; where it is damaged, say
+        which others there are."""
         try:
-            return self.store.read(found.path)[1]
+            return self.store.read(found.path, whole)[1]
         except CheckpointError as error:
             steps = ", ".join(str(c.step) for c in self.checkpoints if c.step != found.step)
             hint = f"; choose another with --checkpoint: {steps}" if steps else ""

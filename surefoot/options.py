@@ -9,7 +9,14 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import tyro
 import yaml
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+)
 from tyro.conf import Positional, arg
 from tyro.constructors import (
     ConstructorRegistry,
@@ -80,8 +87,12 @@ class WandbAnew(Model):
 class ResumeOptions(Shown):
     """Go on with an interrupted run exactly where it was, or extend a finished one."""
 
-    run: Annotated[Positional[Path], arg(metavar="RUN")]
-    """Run directory."""
+    run: Annotated[Positional[str], arg(metavar="RUN")]
+    """Run directory, or the URL of its mirror, from which it is fetched."""
+    out: Path | None = None
+    """Directory to fetch it into; none: runs/NAME. With it RUN may be a mirror's directory."""
+    take_over: bool = False
+    """Go on although another machine seems to go on with this run, or its mirror is ahead."""
     checkpoint: str | None = None
     """Go back to this step, or to best, and set aside what came after; none: the newest."""
     total_steps: PositiveInt | None = None
@@ -111,6 +122,12 @@ class ResumeOptions(Shown):
     video_every: Interval | None = None
     """Film an episode after this many steps, or iterations as 50it, from now on; none: as before.
     """
+    mirror: str | None = None
+    """Where else to keep the run from now on; none: as before, '': nowhere."""
+    mirror_keep: PositiveInt | None = None
+    """How many of the last checkpoints stay there from now on; none: as before."""
+    mirror_wait: NonNegativeFloat | None = None
+    """Seconds that the end waits for it at most from now on; none: as before."""
     env: str | None = None
     """The environment, for runs whose own was a function that cannot be imported."""
     metrics: str | None = None
@@ -186,8 +203,8 @@ class BestOptions(Model):
 class EvalOptions(Model):
     """Play episodes with a trained policy and summarize their returns and lengths."""
 
-    run: Annotated[Positional[Path | None], arg(metavar="RUN")] = None
-    """Run directory."""
+    run: Annotated[Positional[str | None], arg(metavar="RUN")] = None
+    """Run directory, or the URL of its mirror."""
     best: Annotated[str | None, arg(metavar="ENV")] = None
     """Play the champion of all runs in this environment instead of a run's policy."""
     env_args: dict[str, Any] = {}
@@ -265,10 +282,46 @@ class PlotOptions(Model):
 
 
 class RunsOptions(Model):
-    """List the runs below a directory: environment, steps, best return, state."""
+    """List the runs below a directory or URL: environment, steps, best return, state."""
 
-    directory: Annotated[Positional[Path], arg(metavar="DIR")] = Path("runs")
+    directory: Annotated[Positional[str], arg(metavar="DIR")] = "runs"
     """Where to look."""
+
+
+class PullOptions(Model):
+    """Fetch a whole run from its mirror."""
+
+    url: Annotated[Positional[str], arg(metavar="URL")]
+    """Where the run is: a directory, gdrive://folder/run, s3://bucket/run, …"""
+    out: Path | None = None
+    """Directory to fetch it into; none: runs/NAME."""
+
+
+class PushOptions(Model):
+    """Send a run to a mirror, or what a mirror lacks."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Run directory."""
+    url: Annotated[Positional[str], arg(metavar="URL")]
+    """Where to: a directory, gdrive://folder/run, s3://bucket/run, …; with a / at the end, under
+    the run's name."""
+    keep: PositiveInt = 3
+    """How many of the last checkpoints stay there, besides the best and those pinned."""
+    take_over: bool = False
+    """Send although another machine seems to, or the place is ahead."""
+
+
+class DriveOptions(Model):
+    """Let surefoot keep runs in your Google Drive, in files that it made and no others."""
+
+    action: Annotated[Positional[Literal["login", "logout", "status"]], arg(metavar="ACTION")]
+    """login, logout or status."""
+    client: Path | None = None
+    """For login: the file of an OAuth client of type "Desktop app", from Google's Cloud console."""
+    service_account: Path | None = None
+    """For login: the key file of a service account instead, for shared drives."""
+    browser: bool = True
+    """For login: open a browser here; without one, paste the address it ends at."""
 
 
 class CheckOptions(Model):

@@ -14,6 +14,7 @@ from surefoot.core.best import Best
 from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import CheckpointError, ConfigError, InexactError, RunError
 from surefoot.core.state import State
+from surefoot.elsewhere import fetch_to_go_on
 from surefoot.envs.make import Factory, reference
 from surefoot.envs.probe import Kind
 from surefoot.learn.build import settle_compile
@@ -22,11 +23,12 @@ from surefoot.run import Run
 from surefoot.store import durable, loader
 from surefoot.store.checkpoint import Checkpoint, machine_differences, naming
 from surefoot.store.loader import Found
+from surefoot.store.places import is_url, settled
 from surefoot.train import carry_out, collector_notes, prepared
 from surefoot.training import Training
 
 FOR_STEPPING = ("collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error")
-FOR_WATCHING = ("tensorboard", "wandb", "video_every")
+FOR_WATCHING = ("tensorboard", "wandb", "video_every", "mirror", "mirror_keep", "mirror_wait")
 """Settings that a resume may change: they change no number."""
 SAME_TASK = ("env", "env_args")
 SAME_EPISODES = (*SAME_TASK, "envs", "seed", "restore")
@@ -45,10 +47,15 @@ def resume(
     metrics: str | Callable[..., Any] | None = None,
     render: bool = False,
     output: Output = "auto",
+    out: str | Path | None = None,
+    take_over: bool = False,
     **settings: Any,
 ) -> Run:
     """Go on with an interrupted run as if nothing had happened, or extend a finished one.
 
+    `path` is a run's directory or the URL of its mirror, from which it is fetched into `out`, or
+    `runs/NAME`; a directory is a mirror too where `out` is given. `take_over` goes on although
+    another machine seems to.
     `env` and `metrics` are its environment and its metrics function where those are functions
     nobody can import; `metrics=""` goes on without. `checkpoint` is the step
     to go back to, or `best`; all that came after it is set aside. `max_hours` counts from now, and
@@ -56,7 +63,8 @@ def resume(
     with new episodes where the old ones cannot be gone on with. `render` and `output` are as in
     `train`.
     `settings` are those that change no number, from now on: collector, n_proc, step_timeout,
-    worker_restarts, on_env_error; tensorboard, wandb, video_every.
+    worker_restarts, on_env_error; tensorboard, wandb, video_every; mirror, mirror_keep,
+    mirror_wait.
     """
     for name in settings:
         if name not in (*FOR_STEPPING, *FOR_WATCHING):
@@ -65,7 +73,16 @@ def resume(
         {name: value for name, value in settings.items() if name in names and value is not None}
         for names in (FOR_WATCHING, FOR_STEPPING)
     )
+    fetched = []
+    if is_url(path) or out is not None:
+        url = settled(str(path).rstrip("/"), "")
+        path = fetch_to_go_on(url, out, checkpoint, allow_inexact, take_over)
+        fetched = [f"fetched from {url} into {path}"]
+        watching = {"mirror": url, **watching}
+        take_over = take_over or checkpoint is not None  # what came after it is given up
     run = Run.open(path, env, metrics)
+    if "mirror" in watching:
+        watching["mirror"] = settled(watching["mirror"], run.name)
     with run.lock():
         found = _found(run, checkpoint, allow_inexact)
         config, extension = _extended(run.config, found, total_steps)
@@ -75,7 +92,7 @@ def resume(
         config = settle_compile(_with_workers(_changed(config, watching), make, stepping))
         kind = find_way(config, make).kind if found.state is None else _kind(found.state)
         with prepared(config, make, kind, render) as training:
-            notes = [*_restore(training, found, allow_inexact), *extension]
+            notes = [*fetched, *_restore(training, found, allow_inexact), *extension]
             notes += collector_notes(Chosen(config))
             opening = _opening(run, found, notes)
             # A kill after any of these leaves a run that resumes: what is set aside goes newest
@@ -85,7 +102,8 @@ def resume(
                 run.configure(config)
             given = {"max_hours": max_hours, "stop_at": stop_at}
             now = {name: value for name, value in given.items() if value is not None}
-            return carry_out(run, _changed(config, now), make, training, opening, output)
+            now_config = _changed(config, now)
+            return carry_out(run, now_config, make, training, opening, output, take_over)
 
 
 def _with_workers(config: Config, make: Factory, settings: Mapping[str, Any]) -> Config:
@@ -122,7 +140,7 @@ def fork(
     state = parent.read(found)
     given = {name: it for name, it in (("env", env), ("metrics", metrics)) if it is not None}
     names = {name: reference(it) for name, it in given.items()}
-    inherited = parent.config.model_dump(mode="json")
+    inherited = parent.config.model_dump(mode="json", exclude={"mirror"})  # that is the parent's
     inherited |= _left_behind(settings)
     config = build({"parent": {**inherited, **names}, "argument": settings})
     _require_same_networks(parent.config, config)
@@ -154,6 +172,7 @@ def fork(
         functions = {name: it for name, it in given.items() if not isinstance(it, str)}
         place = Path(out) if out else None
         run = Run.create(place, config, parent=lineage, first=first, **functions)
+        config = run.config
         with run.lock():
             message = "\n".join([f"forked from {found.path}", *notes])
             changed = _changes(parent.config, config)

@@ -31,12 +31,12 @@ class Run(RunDirectory):
     def load(self, which: str | int = "best") -> Agent:
         """Load a trained policy; its environment is not needed."""
         found = self.checkpoint(which)
-        return self._agent(found.step, self.read(found))
+        return self._agent(found.step, self.read(found, whole=False))
 
     def player(self, which: str | int = "best", deterministic: bool = True) -> Player:
         """Load a trained policy with all that its opinions mean."""
         found = self.checkpoint(which)
-        return self.player_of(found.step, self.read(found), deterministic)
+        return self.player_of(found.step, self.read(found, whole=False), deterministic)
 
     def player_of(self, step: int, state: State, deterministic: bool = True) -> Player:
         """Make the policy of a step out of what a checkpoint holds, or would hold."""
@@ -69,7 +69,7 @@ class Run(RunDirectory):
         """Play whole episodes with a trained policy in new environments."""
         _require_episodes(episodes, seed)
         found = self.checkpoint(checkpoint)
-        agent = self._agent(found.step, self.read(found))
+        agent = self._agent(found.step, self.read(found, whole=False))
         make = self.factory({"render_mode": "human"} if render else {})
         actor = build_actor(agent.network, Greedy() if deterministic else Sample())
         seed = self.config.seed if seed is None else seed

@@ -10,13 +10,17 @@ from typing import Any
 from surefoot.core.errors import SaveError
 from surefoot.run import Run
 from surefoot.store.hall_of_fame import Entry, HallOfFame
+from surefoot.store.mirror import Mirroring
 from surefoot.store.models import Models
 from surefoot.store.retention import Keeper
 from surefoot.store.saver import Saver
 
 
 def build_saver(
-    run: Run, commit: Callable[[], None], tell: Callable[[Mapping[str, Any]], None]
+    run: Run,
+    commit: Callable[[], None],
+    tell: Callable[[Mapping[str, Any]], None],
+    mirror: Mirroring,
 ) -> Saver:
     """Make what saves a run; `commit` makes sure of its metrics, `tell` takes events."""
     config = run.config
@@ -35,11 +39,12 @@ def build_saver(
     return Saver(
         commit=commit,
         models=Models(run.path / "models", config.num_checkpoints),
-        keeper=Keeper(run.store, config.keep),
+        keeper=Keeper(run.store, config.keep, mirror.may_remove),
         enter=(lambda: enter_hall(run)) if config.hall_of_fame and named else lambda: None,
         trouble={"stop": stop, "continue": go_on}[config.on_save_error],
         last_trouble=stop,
         tell=tell,
+        saved=mirror.wake,
     )
 
 

@@ -33,6 +33,7 @@ from surefoot.envs.make import Factory, absolute, factory, name_of, reference
 from surefoot.envs.probe import Kind
 from surefoot.evaluate import Evaluation, evaluate
 from surefoot.learn.build import build_learner, settle_compile
+from surefoot.mirroring import build_mirror, finish, for_training, require_free
 from surefoot.ondemand import OnDemand
 from surefoot.run import Run
 from surefoot.saving import build_saver
@@ -42,6 +43,7 @@ from surefoot.sinks.fanout import FanOut
 from surefoot.sinks.jsonl import JsonLines
 from surefoot.sinks.terminal import terminal
 from surefoot.store.checkpoint import Boundary, require_saveable
+from surefoot.store.mirror import Mirroring
 from surefoot.store.saver import Saver
 from surefoot.training import Training
 from surefoot.video.aside import Cameras
@@ -68,6 +70,7 @@ class Parts:
     on_demand: OnDemand
     alert: Callable[[str], None]
     """Says what a signal leads to."""
+    mirror: Mirroring
     started: float = field(default_factory=time.monotonic)
 
 
@@ -101,11 +104,13 @@ def train(
     make = factory(env, config.env_args, measure)
     choice = choose(config.model_copy(update={"metrics": reference(measure)}), make)
     config = settle_compile(choice.config)
+    require_free(config)
     way = find_way(config, make)
     with prepared(config, make, way.kind, render) as training:
         require_saveable(training.boundary(metrics_bytes=0))
         function, own = (None if isinstance(it, str) else it for it in (env, measure))
         run = Run.create(Path(out) if out else None, config, function, own)
+        config = run.config
         with run.lock():
             notes = collector_notes(choice)
             if config.compile == "on":
@@ -165,8 +170,10 @@ def carry_out(
     training: Training,
     opening: Mapping[str, Any],
     output: Output,
+    take_over: bool = False,
 ) -> Run:
     """Train to the end in a run directory that is ours; write down how it began and ended."""
+    mirror = build_mirror(config, run, training.events, take_over)
     log = JsonLines(run.path, training.metrics_bytes)
     title = f"surefoot · {config.env} · {config.algo} · seed {config.seed} · {run.path}"
     wishes = Wishes()
@@ -175,7 +182,7 @@ def carry_out(
     boards = build_boards(config, identity, run.path, training.progress.steps, training.events)
     sink = FanOut([log, view, *boards])
     evaluate_now = _evaluator(config, make, training.collector.spec, training.learner)
-    saver = build_saver(run, log.commit, sink.event)
+    saver = build_saver(run, log.commit, sink.event, for_training(mirror))
     cameras = Cameras(make, config.env, config.seed, run.path / "videos", sink.event)
     on_demand = OnDemand(wishes, evaluate_now, lambda at: film(run, cameras, at), saver, sink.event)
     parts = Parts(
@@ -189,6 +196,7 @@ def carry_out(
         cameras=cameras,
         on_demand=on_demand,
         alert=view.alert,
+        mirror=for_training(mirror),
     )
     try:
         sink.event({**opening, "machine": hardware.described()})
@@ -212,6 +220,8 @@ def carry_out(
     finally:
         cameras.close()
         sink.close()
+        finish(mirror, config, run, output)
+        saver.tidy()  # of what had to stay until it was elsewhere
     return run
 
 
@@ -245,6 +255,7 @@ def fit(parts: Parts) -> Ending:
             score = evaluation.return_mean if evaluation else None
             training.note(progress, rollout, score)
             laps.lap("reporting")
+            update |= parts.mirror.metrics()
             parts.sink.write(progress.steps, report(training, rollout, update, laps.take()))
             parts.sink.spread(progress.steps, training.learner.spread)
             laps.lap("reporting")

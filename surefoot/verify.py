@@ -84,7 +84,8 @@ def _metric_differences(one: Run, other: Run) -> list[str]:
 def _timeless(path: Path) -> list[dict[str, Any]]:
     lines = path.read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
-    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
+    outer = ("time/", "mirror/")  # these are of the world around it
+    return [{k: v for k, v in row.items() if not k.startswith(outer)} for row in rows]
 
 
 def _restored_by(run: Run) -> str:

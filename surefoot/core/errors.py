@@ -31,6 +31,18 @@ class SaveError(RunError):
     """A checkpoint could not be written; those before it are intact."""
 
 
+class StoreError(SurefootError):
+    """A store elsewhere refused; the message says what to do."""
+
+
+class Unreachable(StoreError):
+    """A store elsewhere does not answer, or not now: trying again may help."""
+
+
+class Missing(StoreError):
+    """A store has nothing under a key."""
+
+
 class InexactError(SurefootError):
     """An environment did not come back as it was; the message names row and step."""
 

@@ -201,13 +201,28 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
+class Kept(NamedTuple):
+    """What a store has under a key."""
+
+    size: int
+    md5: str | None
+    """In hexadecimal digits; None where it is not known without reading everything."""
+
+
 class Store(Protocol):
-    """Somewhere to keep files, by key."""
+    """Somewhere to keep files, by key: parts of a path with / between them.
 
-    def put(self, key: str, file: Path) -> None: ...
+    Raises Unreachable for what may go away by itself, Missing, or else StoreError with advice.
+    """
 
-    def get(self, key: str, file: Path) -> None: ...
+    def put(self, key: str, file: Path) -> Kept:
+        """Keep a file whole, or not at all, and make sure of it; what had the key is replaced."""
 
-    def list(self, prefix: str = "") -> list[str]: ...
+    def get(self, key: str, file: Path) -> None:
+        """Write what is kept into a file."""
 
-    def delete(self, key: str) -> None: ...
+    def list(self, prefix: str = "") -> dict[str, Kept]:
+        """Find everything whose key begins with these parts."""
+
+    def delete(self, key: str) -> None:
+        """Keep it no longer; it may be gone already."""

@@ -146,7 +146,7 @@ def _when(entry: Mapping[str, Any]) -> float:
 def recent_episodes(run: Run) -> dict[str, list[float]]:
     """Return the returns and lengths of the last episodes that were saved."""
     try:
-        recent = run.read(run.checkpoint("last"))["recent"]
+        recent = run.read(run.checkpoint("last"), whole=False)["recent"]
         return {"return": numbers(recent["total"], 6), "length": numbers(recent["length"], 6)}
     except (SurefootError, KeyError, TypeError):
         return {"return": [], "length": []}

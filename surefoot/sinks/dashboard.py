@@ -50,6 +50,8 @@ COLORS = {
     "on_demand": "bright_yellow",
 }
 """Parts of the time, in the order of their bar."""
+LATE = 60.0
+"""Seconds behind from which a mirror says so."""
 MEMORY = 0.8
 """How much of the time split an iteration leaves as it was."""
 
@@ -163,7 +165,8 @@ class Dashboard:
         if lines(statistics) > height - 2:
             statistics = summary(metrics, width)
         room = height - 2 - lines(statistics)
-        for part in (self._curve(width), split_bar(self._split, width), self._health(metrics)):
+        shown = [self._curve(width), split_bar(self._split, width), self._health(metrics)]
+        for part in [*shown, *mirror_line(metrics)]:
             if room > lines(part):  # what happened last is to have a line
                 figures.append(part)
                 room -= lines(part)
@@ -290,6 +293,17 @@ def split_bar(seconds: Mapping[str, float], width: int) -> Text:
         bar.append("■ ", style=COLORS[name]).append(f"{shown}  ")
     bar.right_crop(2)
     return bar
+
+
+def mirror_line(metrics: Metrics) -> list[Text]:
+    """Say how far a copy elsewhere is behind, if there is one."""
+    if "mirror/pending_files" not in metrics:
+        return []
+    files, size = metrics["mirror/pending_files"], metrics["mirror/pending_bytes"]
+    waiting = f"{files:.0f} files, {size / 1e6:,.1f} MB to send" if files else "up to date"
+    if metrics["mirror/oldest_seconds"] > LATE:
+        waiting += f", {duration(metrics['mirror/oldest_seconds'])} behind"
+    return [Text.assemble(("mirror  ", "dim"), waiting, no_wrap=True)]
 
 
 def lines(text: Text) -> int:

@@ -151,13 +151,15 @@ class Checkpoints:
         found = [path for path in self.directory.glob("step_*") if NAME.fullmatch(path.name)]
         return sorted(found, key=lambda path: int(path.name.removeprefix("step_")))
 
-    def read(self, path: Path) -> tuple[Checkpoint, State]:
-        """Read a checkpoint after verifying every file against its manifest."""
+    def read(self, path: Path, whole: bool = True) -> tuple[Checkpoint, State]:
+        """Read a checkpoint after verifying every file against its manifest; if not `whole`, data
+        that only grows is left out."""
         found = describe(path)
         with naming(path):
             tensors = _verified(path / TENSORS, found.manifest.tensors)
             content = _verified(path / STATE, found.manifest.state)
-            return found, format.decode(tensors, content, self._fetcher(found.manifest))
+            fetch = self._fetcher(found.manifest) if whole else lambda names: ()
+            return found, format.decode(tensors, content, fetch)
 
     def _fetcher(self, manifest: Manifest) -> Callable[[list[str]], Stored]:
         """Make what finds the segments that a manifest lists."""
@@ -247,18 +249,23 @@ def machine_differences(checkpoint: Checkpoint, update: str) -> list[str]:
 def describe(path: Path) -> Checkpoint:
     """Read a checkpoint's manifest."""
     with naming(path):
-        content = _unsealed(durable.read_file(path / MANIFEST, format.JSON_BYTES))
-        if content.get("format") != FORMAT:
-            version = content.get("format")
-            raise VersionError(f"it has format {version!r:.20}; this surefoot reads {FORMAT}")
-        try:
-            manifest = Manifest.model_validate(content)
-        except ValidationError as error:
-            place = ".".join(str(part) for part in error.errors()[0]["loc"])
-            raise CheckpointError(f"{MANIFEST} has no sound {place!r:.60}") from None
+        manifest = parse_manifest(durable.read_file(path / MANIFEST, format.JSON_BYTES))
         if path.name.partition("-")[0] != f"step_{manifest.step:012d}":
             raise CheckpointError(f"{MANIFEST} is of step {manifest.step}")
     return Checkpoint(path, manifest)
+
+
+def parse_manifest(text: bytes) -> Manifest:
+    """Understand what a manifest says."""
+    content = _unsealed(text)
+    if content.get("format") != FORMAT:
+        version = content.get("format")
+        raise VersionError(f"it has format {version!r:.20}; this surefoot reads {FORMAT}")
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as error:
+        place = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise CheckpointError(f"{MANIFEST} has no sound {place!r:.60}") from None
 
 
 def seal(manifest: dict[str, Any]) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from surefoot.store.checkpoint import Boundary, Checkpoint, Checkpoints
+from collections.abc import Callable, Sequence, Set
+
+from surefoot.store.checkpoint import Boundary, Checkpoint, Checkpoints, Manifest
 
 
 class Keeper:
@@ -12,8 +14,13 @@ class Keeper:
     then, and that one is kept as long as the checkpoint is: so whoever goes back to it finds it.
     """
 
-    def __init__(self, checkpoints: Checkpoints, keep: int) -> None:
-        self._checkpoints, self._keep = checkpoints, keep
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        keep: int,
+        may_remove: Callable[[Checkpoint], bool] = lambda checkpoint: True,
+    ) -> None:
+        self._checkpoints, self._keep, self._may_remove = checkpoints, keep, may_remove
         self._best: Boundary | None = None
 
     def offer(self, boundary: Boundary) -> None:
@@ -29,18 +36,23 @@ class Keeper:
                 self._checkpoints.write(kept)
                 steps.add(kept.step)
         self._best = None
-        self._prune()
+        self.tidy()
 
-    def _prune(self) -> None:
+    def tidy(self) -> None:
+        """Remove what is not to be kept."""
         there = self._checkpoints.listed()
-        kept = [*_last(there, self._keep), *(c for c in there if c.pinned)]
-        steps = {step for c in kept for step in (c.step, c.manifest.best)}
+        pinned = {checkpoint.step for checkpoint in there if checkpoint.pinned}
+        steps = kept_steps([checkpoint.manifest for checkpoint in there], self._keep, pinned)
         for checkpoint in there:
-            if checkpoint.step not in steps:
+            if checkpoint.step not in steps and self._may_remove(checkpoint):
                 self._checkpoints.remove(checkpoint)
         self._checkpoints.tidy()
 
 
-def _last(checkpoints: list[Checkpoint], count: int) -> list[Checkpoint]:
-    """Pick the last ones: of those a run can go on from, and the very last in any case."""
-    return [*[c for c in checkpoints if c.manifest.exact][-count:], *checkpoints[-1:]]
+def kept_steps(there: Sequence[Manifest], count: int, pinned: Set[int]) -> set[int | None]:
+    """Choose which checkpoints stay: of those a run can go on from the last ones, the very last in
+    any case, those pinned, and what each of these names as the best."""
+    ordered = sorted(there, key=lambda manifest: manifest.step)
+    exact = [manifest for manifest in ordered if manifest.exact]
+    kept = [*exact[-count:], *ordered[-1:], *(m for m in ordered if m.step in pinned)]
+    return {step for manifest in kept for step in (manifest.step, manifest.best)}

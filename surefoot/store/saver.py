@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from surefoot.core.errors import SurefootError
@@ -31,8 +32,10 @@ class Saver:
         trouble: Trouble,
         last_trouble: Trouble,
         tell: Callable[[Mapping[str, Any]], None],
+        saved: Callable[[], None],
     ) -> None:
-        self._commit, self._models, self._keeper = commit, models, keeper
+        """`saved` is called whenever there is something new on disk."""
+        self._commit, self._models, self._keeper, self._saved = commit, models, keeper, saved
         self._enter, self._tell = enter, tell
         self._trouble, self._last_trouble = trouble, last_trouble
         self._entered = time.monotonic()
@@ -61,6 +64,11 @@ class Saver:
         except OSError as error:
             self._last_trouble(error)
 
+    def tidy(self) -> None:
+        """Remove what is not to be kept, as far as that can be done."""
+        with suppress(OSError):
+            self._keeper.tidy()
+
     def _save(self, boundary: Boundary, trouble: Trouble) -> None:
         if boundary.step == 0:
             return
@@ -75,6 +83,7 @@ class Saver:
         seconds = round(time.perf_counter() - begun, 4)
         facts = {"step": boundary.step, "exact": boundary.exact, "seconds": seconds}
         self._tell({"event": "save", **facts})
+        self._saved()
 
     def _enter_best(self) -> None:
         """Offer the best that is on disk to the hall of fame."""

@@ -1,0 +1,146 @@
+"""Where a run's settings become its mirror, and how the end of a run waits for it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from shlex import quote
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+from surefoot.config import Config, Output
+from surefoot.core.errors import RunError, Unreachable
+from surefoot.run import Run
+from surefoot.store.copying import Copy, identity_there
+from surefoot.store.lease import Lease
+from surefoot.store.mirror import Mirror, Mirroring, Unmirrored, begin
+from surefoot.store.places import open_store
+
+NAMED = 3
+"""How many files a warning names."""
+LINE_SECONDS = 10.0
+"""Between two lines about the progress, where there is no terminal."""
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+def build_mirror(config: Config, run: Run, tell: Tell, take_over: bool) -> Mirror | None:
+    """Make what copies a run elsewhere, if that is asked for. A place that does not answer now is
+    no reason not to train; one that refuses is."""
+    if not config.mirror:
+        return None
+    store = open_store(config.mirror)
+    copy, lease = Copy(run.path, store, config.mirror_keep), Lease(store, config.mirror)
+    note, trouble = "", ""
+    try:
+        note = begin(copy, lease, config.mirror, take_over)
+    except Unreachable as error:
+        trouble = str(error)
+        note = f"mirror: {trouble}; training goes on, and it is tried again"
+    if note:
+        tell({"event": "mirror", "message": note})
+    return Mirror(copy, lease, config.mirror, tell, trouble)
+
+
+def require_free(config: Config) -> None:
+    """Refuse a place that cannot be used for a new run, before anything is trained."""
+    if not config.mirror:
+        return
+    place = open_store(config.mirror)
+    try:
+        there = identity_there(place)
+    except Unreachable:
+        return  # the mirror will say so, and try again
+    if there is not None:
+        raise RunError(
+            f"{config.mirror} holds a run, which is never overwritten; go on with it by "
+            f"`surefoot resume {quote(config.mirror)}`, or choose another place"
+        )
+
+
+def for_training(mirror: Mirror | None) -> Mirroring:
+    return mirror or Unmirrored()
+
+
+def finish(mirror: Mirror | None, config: Config, run: Run, output: Output) -> None:
+    """Wait until the copy has everything, but not too long; say what is missing."""
+    if mirror is None:
+        return
+    try:
+        with _shown(output, config.mirror) as show:
+            complete = waited(mirror, config.mirror_wait, show)
+    except KeyboardInterrupt:
+        complete = False
+    missing, why = mirror.pending.missing, mirror.trouble
+    mirror.close()
+    if not complete:
+        print(unsent(config.mirror, missing, why), file=sys.stderr)
+        push = f"surefoot push {quote(str(run.path))} {quote(config.mirror)}"
+        print(f"To send the rest:\n  {push}", file=sys.stderr)
+
+
+def waited(mirror: Mirror, seconds: float, show: Show) -> bool:
+    """Wait for a mirror while showing how far it is; say whether it has everything."""
+    deadline = time.monotonic() + seconds
+    while not (complete := mirror.complete(min(0.5, max(0.0, deadline - time.monotonic())))):
+        pending = mirror.pending
+        show(pending.sent, pending.sent + pending.bytes, mirror.trouble)
+        if time.monotonic() >= deadline:
+            break
+    return complete
+
+
+def unsent(url: str, missing: tuple[str, ...], why: str) -> str:
+    """Say what a place does not have."""
+    named = ", ".join(missing[:NAMED]) + (", …" if len(missing) > NAMED else "")
+    count = f"{len(missing)} file{'s' * (len(missing) != 1)} ({named})"
+    what = f"does not have {count}" if missing else "does not have the newest of this run"
+    return f"warning: {url} {what}{f': {why}' if why else ''}"
+
+
+class Show(Protocol):
+    def __call__(self, done: int, total: int, note: str = "") -> None: ...
+
+
+@contextmanager
+def _shown(output: Output, place: str) -> Iterator[Show]:
+    """Show how much has been sent: as a bar on a terminal, in lines elsewhere, or not at all."""
+    if output != "auto":
+        yield lambda done, total, note="": None
+        return
+    with transfer(f"sending to {place}") as show:
+        yield show
+
+
+@contextmanager
+def transfer(title: str) -> Iterator[Show]:
+    """Show the progress of a transfer."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _lines(title)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        task = bars.add_task(title, total=None)
+
+        def show(done: int, total: int, note: str = "") -> None:
+            shown = f"{title}: {note}" if note else title
+            bars.update(task, completed=done, total=total or None, description=shown)
+
+        yield show
+
+
+def _lines(title: str) -> Show:
+    told = time.monotonic()
+
+    def show(done: int, total: int, note: str = "") -> None:
+        nonlocal told
+        if time.monotonic() - told > LINE_SECONDS:
+            told = time.monotonic()
+            part = f"{done / 1e6:,.1f} of {total / 1e6:,.1f} MB"
+            print(f"{title}: {part}{f' ({note})' if note else ''}", file=sys.stderr, flush=True)
+
+    return show

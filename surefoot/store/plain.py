@@ -1,0 +1,104 @@
+"""A directory as a store: a mounted folder of a cloud, a network disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from surefoot.core.errors import Missing, StoreError, Unreachable
+from surefoot.core.protocols import Kept
+from surefoot.store.durable import STAGING
+
+BLOCK = 1 << 20
+
+
+class Directory:
+    """Files under a directory. Each is written under another name, read again, and renamed."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def put(self, key: str, file: Path) -> Kept:
+        path = self._root / key
+        staged = path.with_name(f"{STAGING}{path.name}-{os.getpid()}")
+        with told(str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                kept = _copied(file, staged)
+                if described(staged) != kept:
+                    raise Unreachable(f"{path} was not written as it should be")
+                os.replace(staged, path)
+            finally:
+                staged.unlink(missing_ok=True)
+        return kept
+
+    def get(self, key: str, file: Path) -> None:
+        with told(str(self._root / key)):
+            shutil.copyfile(self._root / key, file)
+
+    def list(self, prefix: str = "") -> dict[str, Kept]:
+        found: dict[str, Kept] = {}
+        start = self._root / prefix
+        if start.is_file():
+            return {prefix: Kept(start.stat().st_size, None)}
+        with told(str(self._root)):
+            for folder, _, names in os.walk(start, onerror=_raise):
+                for name in names:
+                    path = Path(folder) / name
+                    if not name.startswith(STAGING):
+                        with suppress(FileNotFoundError):  # it has just gone
+                            size = path.stat().st_size
+                            found[path.relative_to(self._root).as_posix()] = Kept(size, None)
+        return found
+
+    def delete(self, key: str) -> None:
+        path = self._root / key
+        with told(str(path)):
+            path.unlink(missing_ok=True)
+            with suppress(OSError):  # it is not empty, or gone
+                path.parent.rmdir()
+
+
+def described(file: Path) -> Kept:
+    """Say what a store should have of a file."""
+    digest, size = hashlib.md5(usedforsecurity=False), 0
+    with file.open("rb") as source:
+        while block := source.read(BLOCK):
+            digest.update(block)
+            size += len(block)
+    return Kept(size, digest.hexdigest())
+
+
+def _copied(file: Path, target: Path) -> Kept:
+    digest, size = hashlib.md5(usedforsecurity=False), 0
+    with file.open("rb") as source, target.open("wb") as sink:
+        while block := source.read(BLOCK):
+            digest.update(block)
+            size += sink.write(block)
+        sink.flush()
+        os.fsync(sink.fileno())
+    return Kept(size, digest.hexdigest())
+
+
+def _raise(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+@contextmanager
+def told(path: str) -> Iterator[None]:
+    """Turn errors of files into those of stores."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise Missing(f"there is no {error.filename or path}") from None
+    except PermissionError:
+        raise StoreError(f"{path} may not be read or written: mend its permissions") from None
+    except (NotADirectoryError, IsADirectoryError) as error:
+        raise StoreError(f"{path}: {error.strerror}") from None
+    except OSError as error:
+        raise Unreachable(f"{path}: {error.strerror or error}") from None
