@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from shlex import quote
-from typing import Any, Protocol
+from threading import Thread
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
@@ -22,9 +24,12 @@ from surefoot.store.places import open_store
 
 NAMED = 3
 """How many files a warning names."""
+PROMPT = 10.0
+"""Seconds that a place has to answer before training begins without it."""
 LINE_SECONDS = 10.0
 """Between two lines about the progress, where there is no terminal."""
-Tell = Callable[[Mapping[str, Any]], None]
+Tell: TypeAlias = Callable[[Mapping[str, Any]], None]
+T = TypeVar("T")
 
 
 def build_mirror(config: Config, run: Run, tell: Tell, take_over: bool) -> Mirror | None:
@@ -32,17 +37,38 @@ def build_mirror(config: Config, run: Run, tell: Tell, take_over: bool) -> Mirro
     no reason not to train; one that refuses is."""
     if not config.mirror:
         return None
-    store = open_store(config.mirror)
-    copy, lease = Copy(run.path, store, config.mirror_keep), Lease(store, config.mirror)
-    note, trouble = "", ""
+
+    def reach() -> tuple[Copy, Lease]:
+        store = open_store(config.mirror)
+        return Copy(run.path, store, config.mirror_keep), Lease(store, config.mirror)
+
+    (copy, lease), trouble = reach(), ""
     try:
-        note = begin(copy, lease, config.mirror, take_over)
+        note = promptly(lambda: begin(copy, lease, config.mirror, take_over), config.mirror)
     except Unreachable as error:
         trouble = str(error)
         note = f"mirror: {trouble}; training goes on, and it is tried again"
+        copy, lease = reach()  # whoever has not answered yet may still do something with the others
     if note:
         tell({"event": "mirror", "message": note})
     return Mirror(copy, lease, config.mirror, tell, trouble)
+
+
+def promptly(work: Callable[[], T], place: str) -> T:
+    """Do something with a place, unless that takes too long for somebody who wants to train."""
+    done: Future[T] = Future()
+
+    def attempt() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    Thread(target=attempt, name="mirror", daemon=True).start()
+    try:
+        return done.result(PROMPT)
+    except TimeoutError:
+        raise Unreachable(f"{place} has not answered in {PROMPT:.0f} s") from None
 
 
 def require_free(config: Config) -> None:
@@ -51,7 +77,7 @@ def require_free(config: Config) -> None:
         return
     place = open_store(config.mirror)
     try:
-        there = identity_there(place)
+        there = promptly(lambda: identity_there(place), config.mirror)
     except Unreachable:
         return  # the mirror will say so, and try again
     if there is not None:

@@ -128,6 +128,19 @@ def _wait_for(condition: Any, seconds: float = 120.0) -> None:
 def test_a_kill_during_an_upload_never_shows_half_a_checkpoint(
     run: Path, tmp_path: Path, kind: str
 ) -> None:
+    kill_uploads(run, tmp_path, kind, 3)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["directory", "s3", "drive"])
+def test_ten_kills_during_uploads_never_show_half_a_checkpoint(
+    run: Path, tmp_path: Path, kind: str
+) -> None:
+    kill_uploads(run, tmp_path, kind, 10)
+
+
+def kill_uploads(run: Path, tmp_path: Path, kind: str, wanted: int) -> None:
+    """Kill who sends a run at random moments, until that has happened in the middle so often."""
     chance, kills, total = random.Random(kind), 0, len(files(run))
     with a_place(kind, tmp_path) as somewhere:
         for n in range(30):
@@ -145,7 +158,7 @@ def test_a_kill_during_an_upload_never_shows_half_a_checkpoint(
             assert incomplete(open_store(url), url, looked) == []
             killing.finish(mirrored.send, run, url, somewhere.environ)
             assert files(pull(url, looked / "fetched").path) == files(run)
-            if kills == 10:
+            if kills == wanted:
                 return
     pytest.fail("too few of them were killed in the middle")
 
@@ -396,6 +409,7 @@ def command(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 SHORT = ["--total-steps", "1024", "--envs", "4", "--ppo.horizon", "32", "--hall-of-fame", "0"]
+SHORT += ["--ppo.minibatch-size", "64"]
 
 
 @pytest.mark.slow

@@ -38,8 +38,9 @@ from surefoot.store.plain import described
 
 CHUNK = 4 << 20
 """Bytes that are sent, or received, at once: what is lost when a connection is."""
-ATTEMPTS = 8
-"""How often in a row one request may fail before it is left to others to try again."""
+ATTEMPTS, CHUNK_ATTEMPTS = 3, 8
+"""How often in a row one request may fail before it is left to others to try again: any, and one
+that goes on with an upload."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 16.0
 """Seconds between two attempts, the first time and at most."""
 FOLDER = "application/vnd.google-apps.folder"
@@ -169,7 +170,7 @@ class Drive:
         there = self._known.get(path) or self._found(path)
         known = there["id"] if there else ""
         about = {} if known else self._about(path)
-        for _ in range(ATTEMPTS):
+        for _ in range(CHUNK_ATTEMPTS):
             if known:
                 request = files.update(fileId=known, **common)
             else:
@@ -185,13 +186,13 @@ class Drive:
                     known, about = "", self._about(path)
                 elif error.resp.status not in (404, 410):  # else its session has expired
                     raise
-        raise Unreachable(f"gdrive://{path} could not be sent in {ATTEMPTS} attempts")
+        raise Unreachable(f"gdrive://{path} could not be sent in {CHUNK_ATTEMPTS} attempts")
 
     def _upload(self, request: Any) -> dict[str, Any]:
         """Send chunk by chunk; after a failure the client asks how much has arrived."""
         answer: dict[str, Any] | None = None
         while answer is None:
-            answer = self._insist(request.next_chunk)[1]
+            answer = self._insist(request.next_chunk, CHUNK_ATTEMPTS)[1]
         return answer
 
     def _about(self, path: str) -> dict[str, Any]:
@@ -242,7 +243,7 @@ class Drive:
         try:
             with file.open("wb") as sink:
                 download = MediaIoBaseDownload(sink, request, chunksize=CHUNK)
-                while not self._insist(download.next_chunk)[1]:
+                while not self._insist(download.next_chunk, CHUNK_ATTEMPTS)[1]:
                     pass
         except HttpError as error:
             if error.resp.status != 404:
@@ -274,13 +275,13 @@ class Drive:
             request = self._service.files().list_next(request, page)
         return found
 
-    def _insist(self, ask: Callable[[], T]) -> T:
+    def _insist(self, ask: Callable[[], T], attempts: int = ATTEMPTS) -> T:
         """Ask until there is an answer, with pauses, but not forever."""
-        for attempt in range(ATTEMPTS):
+        for attempt in range(attempts):
             try:
                 return ask()
             except FAILURES as error:
-                if attempt == ATTEMPTS - 1 or not _may_pass(error):
+                if attempt == attempts - 1 or not _may_pass(error):
                     raise
             longest = min(LONGEST_WAIT, FIRST_WAIT * 2**attempt)
             time.sleep(longest * self._dice.uniform(0.1, 1.0))

@@ -22,6 +22,8 @@ from surefoot.store.plain import described
 WHOLE = {"memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "r2", "oci"}
 """Where a file appears only when it is complete; elsewhere it is renamed then."""
 EXTRAS = {"s3": "pip install 'surefoot[s3]'", "s3a": "pip install 'surefoot[s3]'"}
+BOTO = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 3}}
+"""Seconds and attempts after which Amazon's library gives up; what is left is ours."""
 MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 REFUSED = ("NoCredentials", "PartialCredentials", "AuthenticationException", "InvalidAccessKey")
 """Parts of the names of errors that do not go away by themselves."""
@@ -34,8 +36,9 @@ class FileSystem:
         self._scheme = urlsplit(url).scheme
         try:
             self._files: Any
-            caching = {"use_listings_cache": False} if self._scheme in WHOLE else {}
-            self._files, root = fsspec.core.url_to_fs(url, skip_instance_cache=True, **caching)
+            given = {"use_listings_cache": False} if self._scheme in WHOLE else {}
+            given |= {"config_kwargs": BOTO} if self._scheme in ("s3", "s3a") else {}
+            self._files, root = fsspec.core.url_to_fs(url, skip_instance_cache=True, **given)
         except ImportError as error:
             remedy = EXTRAS.get(self._scheme, "install it")
             raise ConfigError(f"{url}: {error}; {remedy}") from None
