@@ -1,10 +1,11 @@
-"""What it costs to watch a training, and to look back at a long one.
+"""What it costs to watch a training, to keep it elsewhere, and to look back at a long one.
 
-    python benchmarks/watching.py [--repeats 5]
+    python benchmarks/watching.py [--repeats 5] [sinks mirrors report]
 
 The same training without any sink but the log, with each alone, and with all of them: the
-dashboard on a pseudo-terminal, TensorBoard, and W&B, which is offline. Then a report about 10
-million steps.
+dashboard on a pseudo-terminal, TensorBoard, and W&B, which is offline. The same without a mirror,
+with one that is a directory, and with one that takes connections and never answers. Then a report
+about 10 million steps.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 import os
 import pty
+import socket
 import statistics
 import subprocess
 import sys
@@ -32,12 +34,18 @@ ENDING = 8
 """Samples at the end that do not count: what is over is written then."""
 ROWS = 50_000
 """Of the long run's metrics."""
-WAYS = {
+SINKS = {
     "the log alone": ["--quiet", "--no-tensorboard"],
     "dashboard": ["--no-tensorboard"],
     "TensorBoard": ["--quiet"],
     "W&B": ["--quiet", "--no-tensorboard", "--wandb.mode", "offline"],
     "dashboard, TensorBoard, W&B": ["--wandb.mode", "offline"],
+}
+MIRRORED = [*SINKS["the log alone"], "--checkpoint-every", "5000", "--mirror-wait", "1", "--mirror"]
+MIRRORS = {
+    "no mirror": [*MIRRORED, ""],
+    "a directory": [*MIRRORED, "{place}/there"],
+    "S3 that never answers": [*MIRRORED, "s3://bucket/run"],
 }
 
 
@@ -68,7 +76,7 @@ def _drain(terminal: int) -> None:
         os.close(terminal)
 
 
-def costs(way: str) -> tuple[float, float, float]:
+def costs(flags: list[str]) -> tuple[float, float, float]:
     """Return microseconds per step, and shares of the time: of reporting within the loop, and of
     a core for threads besides it."""
     samples: list[tuple[float, float]] = []
@@ -79,7 +87,8 @@ def costs(way: str) -> tuple[float, float, float]:
             if log.exists() and log.read_bytes().count(b"\n") > WARM:
                 samples.append((time.perf_counter(), _besides(pid)))
 
-        rows = train(Path(place) / "run", WAYS[way], watch=watch)[WARM:]
+        given = [flag.format(place=place) for flag in flags]
+        rows = train(Path(place) / "run", given, watch=watch)[WARM:]
     parts = [n for n in rows[-1] if n.startswith("time/") and n != "time/steps_per_second"]
     seconds = {name: sum(row.get(name, 0.0) for row in rows) for name in parts}
     spent, steps = sum(seconds.values()), sum(row["rollout/steps"] for row in rows)
@@ -100,7 +109,20 @@ def _besides(pid: int) -> float:
 
 
 def sinks(repeats: int) -> None:
-    found = in_turn(list(WAYS), costs, repeats)
+    compare(SINKS, repeats)
+
+
+def mirrors(repeats: int) -> None:
+    with socket.socket() as hole:
+        hole.bind(("127.0.0.1", 0))
+        hole.listen(64)  # connections succeed, and that is all
+        os.environ |= {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{hole.getsockname()[1]}"}
+        os.environ |= {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+        compare(MIRRORS, repeats)
+
+
+def compare(ways: dict[str, list[str]], repeats: int) -> None:
+    found = in_turn(list(ways), lambda way: costs(ways[way]), repeats)
     first = statistics.median(cost for cost, *_ in next(iter(found.values())))
     print(f"CartPole-v1, {STEPS:,} steps, µs per step, medians of {repeats}")
     for way, measured in found.items():
@@ -111,7 +133,7 @@ def sinks(repeats: int) -> None:
         print(f"  {way:<30}{spread(all_costs, 1):<28}{ratio:5.3f} ×   {share}", flush=True)
 
 
-def report() -> None:
+def report(repeats: int) -> None:
     """Let a run's metrics look as after 10 million steps; write a report."""
     with tempfile.TemporaryDirectory() as place:
         run = Path(place) / "run"
@@ -131,7 +153,9 @@ def report() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
+    parts = {"sinks": sinks, "mirrors": mirrors, "report": report}
+    parser.add_argument("parts", nargs="*", default=list(parts))
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    sinks(options.repeats)
-    report()
+    for name in options.parts:
+        parts[name](options.repeats)

@@ -36,7 +36,8 @@ class FileSystem:
         self._scheme = urlsplit(url).scheme
         try:
             self._files: Any
-            given = {"use_listings_cache": False} if self._scheme in WHOLE else {}
+            given: dict[str, Any] = {}
+            given |= {"use_listings_cache": False} if self._scheme in WHOLE else {}
             given |= {"config_kwargs": BOTO} if self._scheme in ("s3", "s3a") else {}
             self._files, root = fsspec.core.url_to_fs(url, skip_instance_cache=True, **given)
         except ImportError as error:
