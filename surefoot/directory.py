@@ -25,7 +25,7 @@ from surefoot.core.errors import CheckpointError, ConfigError, RunError, Surefoo
 from surefoot.core.state import State
 from surefoot.store import durable
 from surefoot.store.checkpoint import Boundary, Checkpoint, Checkpoints, describe
-from surefoot.store.places import settled
+from surefoot.store.places import require_apart, settled
 
 LIFE = ("start", "resume", "fork", "finish", "stop", "signal", "fault")
 """Events with which a run begins or ends."""
@@ -66,6 +66,7 @@ class RunDirectory:
         _require_free(path)
         if config.mirror:
             place = settled(config.mirror, path.resolve().name)
+            require_apart(place, path)
             config = config.model_copy(update={"mirror": place})
             settings = config.to_yaml()
         identity = {

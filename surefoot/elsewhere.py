@@ -14,11 +14,10 @@ from typing import Any
 from surefoot.core.errors import RunError, StoreError, SurefootError
 from surefoot.mirroring import Show, unsent
 from surefoot.run import Run
-from surefoot.store.copying import Copy
 from surefoot.store.fetching import Source, put_in_place, staged
 from surefoot.store.lease import Lease, holder
-from surefoot.store.mirror import Mirror, begin
-from surefoot.store.places import joined, open_store, settled
+from surefoot.store.mirror import Mirror
+from surefoot.store.places import joined, open_store, require_apart, settled
 
 PATIENCE = 60.0
 """Seconds that `push` tries a place that does not answer."""
@@ -52,6 +51,8 @@ def fetch_to_go_on(
         if not take_over:
             Lease(open_store(url), url).require_free()
         source.to_go_on(checkpoint, allow_inexact)
+        run = Run.open(source.into)
+        run.configure(run.config.model_copy(update={"mirror": url}))  # it is mirrored there again
     return path
 
 
@@ -81,17 +82,20 @@ def summaries(url: str) -> list[dict[str, Any]]:
     return rows
 
 
-def push(path: str | Path, url: str, keep: int, take_over: bool, show: Show) -> str:
-    """Bring a place up to date with a run, and return its name; raise StoreError if that fails."""
+def push(path: str | Path, url: str, keep: int | None, take_over: bool, show: Show) -> str:
+    """Bring a place up to date with a run, and return its name; raise StoreError if that fails.
+    `keep` is how many checkpoints stay there; None: as many as the run's settings say."""
     run = Run.open(path)
     url = settled(url, run.name)
-    store = open_store(url)
-    copy, lease = Copy(run.path, store, keep), Lease(store, url)
+    require_apart(url, run.path)
+    open_store(url)  # says what is wrong with it
+    keep = run.config.mirror_keep if keep is None else keep
     with run.lock():
-        begin(copy, lease, url, take_over)
-        said: list[str] = []
-        mirror = Mirror(copy, lease, url, lambda entry: said.append(str(entry["message"])))
+        mirror = Mirror(run.path, url, keep, lambda entry: None, take_over)
         try:
+            note = mirror.begun(PATIENCE)
+            if note:
+                show(0, 0, note)
             complete = _patiently(mirror, show)
             missing, why = mirror.pending.missing, mirror.trouble
         finally:
@@ -109,7 +113,7 @@ def _patiently(mirror: Mirror, show: Show) -> bool:
         show(pending.sent, pending.sent + pending.bytes, trouble)
         if pending.sent != sent or not trouble:
             sent, since = pending.sent, time.monotonic()
-        if time.monotonic() - since > PATIENCE:
+        if mirror.lost or time.monotonic() - since > PATIENCE:
             return False
     return True
 

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from shlex import quote
 from threading import Thread
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -17,15 +17,17 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from surefoot.config import Config, Output
 from surefoot.core.errors import RunError, Unreachable
 from surefoot.run import Run
-from surefoot.store.copying import Copy, identity_there
+from surefoot.store.copying import identity_there
 from surefoot.store.lease import Lease
-from surefoot.store.mirror import Mirror, Mirroring, Unmirrored, begin
-from surefoot.store.places import open_store
+from surefoot.store.mirror import Mirror, Mirroring, Unmirrored
+from surefoot.store.places import open_store, require_apart, same_directory
 
 NAMED = 3
 """How many files a warning names."""
 PROMPT = 10.0
 """Seconds that a place has to answer before training begins without it."""
+AT_ONCE = 30.0
+"""Seconds that a run which was interrupted waits for its mirror at most."""
 LINE_SECONDS = 10.0
 """Between two lines about the progress, where there is no terminal."""
 Tell: TypeAlias = Callable[[Mapping[str, Any]], None]
@@ -37,25 +39,32 @@ def build_mirror(config: Config, run: Run, tell: Tell, take_over: bool) -> Mirro
     no reason not to train; one that refuses is."""
     if not config.mirror:
         return None
-
-    def reach() -> tuple[Copy, Lease]:
-        store = open_store(config.mirror)
-        return Copy(run.path, store, config.mirror_keep), Lease(store, config.mirror)
-
-    (copy, lease), trouble = reach(), ""
+    if same_directory(config.mirror, run.path):
+        message = f"{run.path} is its own mirror: it is kept nowhere else (--out fetches it first)"
+        tell({"event": "mirror", "message": message})
+        return None
+    require_apart(config.mirror, run.path)
+    mirror = Mirror(run.path, config.mirror, config.mirror_keep, tell, take_over)
     try:
-        note = promptly(lambda: begin(copy, lease, config.mirror, take_over), config.mirror)
-    except Unreachable as error:
-        trouble = str(error)
-        note = f"mirror: {trouble}; training goes on, and it is tried again"
-        copy, lease = reach()  # whoever has not answered yet may still do something with the others
+        note = mirror.begun(PROMPT)
+    except BaseException:
+        mirror.close()
+        raise
     if note:
         tell({"event": "mirror", "message": note})
-    return Mirror(copy, lease, config.mirror, tell, trouble)
+    return mirror
+
+
+def require_unleased(config: Config, take_over: bool) -> None:
+    """Refuse to go on with a run that another machine goes on with, before anything is changed."""
+    if config.mirror and not take_over:
+        place = config.mirror
+        with suppress(Unreachable):
+            promptly(lambda: Lease(open_store(place), place).require_free(), place)
 
 
 def promptly(work: Callable[[], T], place: str) -> T:
-    """Do something with a place, unless that takes too long for somebody who wants to train."""
+    """Ask something of a place, unless that takes too long for somebody who wants to train."""
     done: Future[T] = Future()
 
     def attempt() -> None:
@@ -75,9 +84,8 @@ def require_free(config: Config) -> None:
     """Refuse a place that cannot be used for a new run, before anything is trained."""
     if not config.mirror:
         return
-    place = open_store(config.mirror)
     try:
-        there = promptly(lambda: identity_there(place), config.mirror)
+        there = promptly(lambda: identity_there(open_store(config.mirror)), config.mirror)
     except Unreachable:
         return  # the mirror will say so, and try again
     if there is not None:
@@ -91,21 +99,23 @@ def for_training(mirror: Mirror | None) -> Mirroring:
     return mirror or Unmirrored()
 
 
-def finish(mirror: Mirror | None, config: Config, run: Run, output: Output) -> None:
+def finish(mirror: Mirror | None, config: Config, run: Run, output: Output, seconds: float) -> None:
     """Wait until the copy has everything, but not too long; say what is missing."""
     if mirror is None:
         return
+    complete = False
     try:
         with _shown(output, config.mirror) as show:
-            complete = waited(mirror, config.mirror_wait, show)
-    except KeyboardInterrupt:
-        complete = False
-    missing, why = mirror.pending.missing, mirror.trouble
-    mirror.close()
+            complete = waited(mirror, seconds, show)
+    except (KeyboardInterrupt, SystemExit):  # somebody does not want to wait
+        pass
     if not complete:
-        print(unsent(config.mirror, missing, why), file=sys.stderr)
-        push = f"surefoot push {quote(str(run.path))} {quote(config.mirror)}"
-        print(f"To send the rest:\n  {push}", file=sys.stderr)
+        print(unsent(config.mirror, mirror.pending.missing, mirror.trouble), file=sys.stderr)
+        if not mirror.lost:
+            push = f"surefoot push {quote(str(run.path))} {quote(config.mirror)}"
+            print(f"To send the rest:\n  {push}", file=sys.stderr)
+    with suppress(KeyboardInterrupt, SystemExit):
+        mirror.close()
 
 
 def waited(mirror: Mirror, seconds: float, show: Show) -> bool:
@@ -114,7 +124,7 @@ def waited(mirror: Mirror, seconds: float, show: Show) -> bool:
     while not (complete := mirror.complete(min(0.5, max(0.0, deadline - time.monotonic())))):
         pending = mirror.pending
         show(pending.sent, pending.sent + pending.bytes, mirror.trouble)
-        if time.monotonic() >= deadline:
+        if mirror.lost or time.monotonic() >= deadline:
             break
     return complete
 

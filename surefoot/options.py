@@ -305,8 +305,9 @@ class PushOptions(Model):
     url: Annotated[Positional[str], arg(metavar="URL")]
     """Where to: a directory, gdrive://folder/run, s3://bucket/run, …; with a / at the end, under
     the run's name."""
-    keep: PositiveInt = 3
-    """How many of the last checkpoints stay there, besides the best and those pinned."""
+    keep: PositiveInt | None = None
+    """How many of the last checkpoints stay there, besides the best and those pinned; none: as the
+    run's mirror_keep says."""
     take_over: bool = False
     """Send although another machine seems to, or the place is ahead."""
 

@@ -18,6 +18,7 @@ from surefoot.elsewhere import fetch_to_go_on
 from surefoot.envs.make import Factory, reference
 from surefoot.envs.probe import Kind
 from surefoot.learn.build import settle_compile
+from surefoot.mirroring import require_unleased
 from surefoot.policy.files import actor_file
 from surefoot.run import Run
 from surefoot.store import durable, loader
@@ -78,8 +79,6 @@ def resume(
         url = settled(str(path).rstrip("/"), "")
         path = fetch_to_go_on(url, out, checkpoint, allow_inexact, take_over)
         fetched = [f"fetched from {url} into {path}"]
-        watching = {"mirror": url, **watching}
-        take_over = take_over or checkpoint is not None  # what came after it is given up
     run = Run.open(path, env, metrics)
     if "mirror" in watching:
         watching["mirror"] = settled(watching["mirror"], run.name)
@@ -95,6 +94,7 @@ def resume(
             notes = [*fetched, *_restore(training, found, allow_inexact), *extension]
             notes += collector_notes(Chosen(config))
             opening = _opening(run, found, notes)
+            require_unleased(config, take_over)
             # A kill after any of these leaves a run that resumes: what is set aside goes newest
             # first, the settings alone decide how far to go, and metrics are cut last.
             _set_aside(run, found)

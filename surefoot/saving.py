@@ -39,7 +39,7 @@ def build_saver(
     return Saver(
         commit=commit,
         models=Models(run.path / "models", config.num_checkpoints),
-        keeper=Keeper(run.store, config.keep, mirror.may_remove),
+        keeper=Keeper(run.store, config.keep, mirror.removable),
         enter=(lambda: enter_hall(run)) if config.hall_of_fame and named else lambda: None,
         trouble={"stop": stop, "continue": go_on}[config.on_save_error],
         last_trouble=stop,

@@ -33,7 +33,7 @@ from surefoot.envs.make import Factory, absolute, factory, name_of, reference
 from surefoot.envs.probe import Kind
 from surefoot.evaluate import Evaluation, evaluate
 from surefoot.learn.build import build_learner, settle_compile
-from surefoot.mirroring import build_mirror, finish, for_training, require_free
+from surefoot.mirroring import AT_ONCE, build_mirror, finish, for_training, require_free
 from surefoot.ondemand import OnDemand
 from surefoot.run import Run
 from surefoot.saving import build_saver
@@ -173,7 +173,6 @@ def carry_out(
     take_over: bool = False,
 ) -> Run:
     """Train to the end in a run directory that is ours; write down how it began and ended."""
-    mirror = build_mirror(config, run, training.events, take_over)
     log = JsonLines(run.path, training.metrics_bytes)
     title = f"surefoot · {config.env} · {config.algo} · seed {config.seed} · {run.path}"
     wishes = Wishes()
@@ -182,6 +181,7 @@ def carry_out(
     boards = build_boards(config, identity, run.path, training.progress.steps, training.events)
     sink = FanOut([log, view, *boards])
     evaluate_now = _evaluator(config, make, training.collector.spec, training.learner)
+    mirror = build_mirror(config, run, training.events, take_over)
     saver = build_saver(run, log.commit, sink.event, for_training(mirror))
     cameras = Cameras(make, config.env, config.seed, run.path / "videos", sink.event)
     on_demand = OnDemand(wishes, evaluate_now, lambda at: film(run, cameras, at), saver, sink.event)
@@ -198,6 +198,7 @@ def carry_out(
         alert=view.alert,
         mirror=for_training(mirror),
     )
+    patience = min(AT_ONCE, config.mirror_wait)
     try:
         sink.event({**opening, "machine": hardware.described()})
         training.events.listen(sink.event)
@@ -206,7 +207,7 @@ def carry_out(
             sink.event({"event": "metrics-missing", "message": message})
         ending = fit(parts)
         cameras.wait()
-        step = training.progress.steps
+        step, patience = training.progress.steps, config.mirror_wait
         sink.event({"event": ending.event, "reason": ending.reason, "step": step})
     except Interrupted as stopped:
         sink.event({"event": "signal", "reason": signal.Signals(stopped.signal).name})
@@ -218,10 +219,12 @@ def carry_out(
         sink.event({"event": "fault", "error": f"{type(error).__name__}: {error}"})
         raise
     finally:
-        cameras.close()
-        sink.close()
-        finish(mirror, config, run, output)
-        saver.tidy()  # of what had to stay until it was elsewhere
+        try:
+            cameras.close()
+            sink.close()
+        finally:
+            finish(mirror, config, run, output, patience)
+            saver.tidy()  # of what had to stay until it was elsewhere
     return run
 
 

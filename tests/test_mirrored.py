@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import surefoot
-from surefoot.core.errors import RunError, StoreError
+from surefoot.core.errors import ConfigError, RunError, StoreError
 from surefoot.core.protocols import Kept
 from surefoot.elsewhere import pull, push, summaries
 from surefoot.run import Run
@@ -188,7 +188,7 @@ def copy_all(copy: Copy) -> None:
 
 def test_a_manifest_comes_last_and_goes_first(run: Path, tmp_path: Path) -> None:
     store = Recorded(tmp_path / "there")
-    copy_all(Copy(run, store, keep=3))
+    copy_all(Copy(run, 3, store))
     order = [key for _, key in store.asked]
     manifests = [key for key in order if key.endswith(MANIFEST)]
     assert len(manifests) >= 3
@@ -199,7 +199,7 @@ def test_a_manifest_comes_last_and_goes_first(run: Path, tmp_path: Path) -> None
         names += [f"segments/{name}.safetensors" for name in manifest["segments"]]
         assert max(order.index(name) for name in names) < order.index(key)
     store.asked.clear()
-    copy_all(Copy(run, store, keep=1))
+    copy_all(Copy(run, 1, store))
     gone = [key for what, key in store.asked if what == "delete"]
     assert gone
     folders = {key.rpartition("/")[0] for key in gone if key.startswith("checkpoints/")}
@@ -211,14 +211,14 @@ def test_a_manifest_comes_last_and_goes_first(run: Path, tmp_path: Path) -> None
 
 def test_nothing_is_sent_twice(run: Path, tmp_path: Path) -> None:
     store = Recorded(tmp_path / "there")
-    copy = Copy(run, store, keep=3)
+    copy = Copy(run, 3, store)
     copy_all(copy)
     store.asked.clear()
     for batch in copy.batches(everything=True):
         copy.send(batch, lambda file: None)
     copy.prune()
     assert store.asked == []
-    copy_all(Copy(run, store, keep=3))  # by somebody who has to find out what is there
+    copy_all(Copy(run, 3, store))  # by somebody who has to find out what is there
     assert not any(key.startswith(("checkpoints", "segments")) for _, key in store.asked)
 
 
@@ -276,8 +276,8 @@ def test_a_place_with_another_run_is_refused(run: Path, tmp_path: Path) -> None:
 
 
 def owner(**changed: Any) -> Owner:
-    told = {"id": "x", "host": "elsewhere", "boot": "b", "pid": 7, "renewed": time.time()}
-    return Owner(**{**told, **changed})
+    told = {"id": "x", "host": "elsewhere", "boot": "b", "space": "s", "pid": 7, "began": 1}
+    return Owner(**{**told, "renewed": time.time(), **changed})
 
 
 def leased(store: Any, tmp_path: Path, who: Owner) -> None:
@@ -302,26 +302,34 @@ def test_a_run_that_goes_on_elsewhere_is_left_alone(
 
 
 def test_a_process_of_this_machine_that_is_gone_leases_nothing(tmp_path: Path) -> None:
-    store = Directory(tmp_path / "there")
-    me = lease.ME
-    leased(store, tmp_path, owner(host=me.host, boot=me.boot, pid=2**22 + 1))
-    assert "took over" in Lease(store, "there").take()
+    store, here = (
+        Directory(tmp_path / "there"),
+        {"boot": lease.me().boot, "space": lease.me().space},
+    )
+    for pid in (2**22 + 1, lease.me().pid):  # the id may be that of another process now
+        leased(store, tmp_path, owner(**here, pid=pid))
+        assert "took over" in Lease(store, "there").take()
+    alive = owner(**here, pid=lease.me().pid, began=lease.me().began)
+    leased(store, tmp_path, alive)
+    with pytest.raises(Leased):
+        Lease(store, "there").take()
 
 
-def test_who_has_lost_the_lease_stops_sending_and_trains_on(run: Path, tmp_path: Path) -> None:
-    store = Directory(tmp_path / "there")
-    copy, ours = Copy(run, store, 3), Lease(store, "there")
-    said: list[Any] = []
-    mirror.begin(copy, ours, "there", force=False)
-    leased(store, tmp_path, owner())
-    ours._renewed = -1e9
-    sender = mirror.Mirror(copy, ours, "there", said.append)
-    assert not sender.complete(20.0)
+def test_who_has_lost_the_lease_stops_sending_and_trains_on(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, said = tmp_path / "there", list[Any]()
+    sender = mirror.Mirror(run, str(there), 3, said.append)
+    assert sender.begun(20.0) == ""
+    assert sender.complete(20.0)
+    monkeypatch.setattr(lease, "RENEW", -1.0)
+    leased(Directory(there), tmp_path, owner())
+    sender.wake()
+    _wait_for(lambda: sender.lost)
     sender.metrics()
     assert "was taken over by elsewhere" in said[0]["message"]
-    assert "run.json" not in store.list()
     sender.close()
-    assert json.loads((tmp_path / "there" / lease.KEY).read_text())["host"] == "elsewhere"
+    assert json.loads((there / lease.KEY).read_text())["host"] == "elsewhere"
 
 
 @pytest.fixture
@@ -351,20 +359,20 @@ def test_a_place_that_is_down_keeps_nobody_waiting(google: Place, tmp_path: Path
 
 def test_a_place_that_comes_back_gets_everything(run: Path, google: Place) -> None:
     assert google.drive
-    said: list[Any] = []
-    store = google.store()
-    copy, ours = Copy(run, store, 3), Lease(store, google.url)
-    mirror.begin(copy, ours, google.url, force=False)
+    google.store()
     google.drive.closed = True
-    sender = mirror.Mirror(copy, ours, google.url, said.append)
+    said: list[Any] = []
+    sender = mirror.Mirror(run, google.url, 3, said.append)
+    assert "training goes on" in sender.begun(20.0)
     assert not sender.complete(1.0)
     measured = sender.metrics()
     assert measured["mirror/pending_files"] > 5
     assert measured["mirror/pending_bytes"] > 1000
     assert measured["mirror/failures"] >= 1
     assert measured["mirror/oldest_seconds"] > 0.5
+    assert "metrics.jsonl" in sender.pending.missing
     google.drive.closed = False
-    assert sender.complete(30.0)
+    assert sender.complete(60.0)
     sender.close()
     assert sender.metrics()["mirror/pending_files"] == 0
     assert "has everything again" in said[-1]["message"]
@@ -374,27 +382,73 @@ def test_checkpoints_stay_until_they_are_elsewhere_unless_the_disk_runs_short(
     run: Path, google: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert google.drive
-    said: list[Any] = []
-    store = google.store()
-    copy, ours = Copy(run, store, 1), Lease(store, google.url)
-    mirror.begin(copy, ours, google.url, force=False)
+    google.store()
     google.drive.closed = True
-    sender = mirror.Mirror(copy, ours, google.url, said.append)
-    first = Run.open(run).checkpoints[0]
-    assert not sender.may_remove(first)
-    monkeypatch.setattr(mirror, "LITTLE", 1 << 62)
-    usage = shutil.disk_usage(run)._replace(free=1)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    assert sender.may_remove(first)
+    said: list[Any] = []
+    sender = mirror.Mirror(run, google.url, 1, said.append)
+    sender.begun(20.0)
+    first = Run.open(run).checkpoints[:1]
+    assert sender.removable(first) == []
+    usage = shutil.disk_usage(run)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1))
+        assert sender.removable(first) == first
     sender.metrics()
     assert "the disk runs short" in said[-1]["message"]
-    monkeypatch.undo()
-    mirrored.hurry()
-    assert not sender.may_remove(first)
+    assert sender.removable(first) == []
     google.drive.closed = False
-    assert sender.complete(30.0)
-    assert sender.may_remove(first)  # a newer one is there
+    assert sender.complete(60.0)
+    assert sender.removable(first) == first  # a newer one is there
     sender.close()
+
+
+def test_a_run_resumed_in_its_mirror_is_not_mirrored_onto_itself(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    train(tmp_path / "run", str(there), total_steps=512)
+    again = surefoot.resume(there, total_steps=1024, output="quiet")
+    assert again.finished_at == 1024
+    assert any("is its own mirror" in str(entry.get("message")) for entry in again.journal())
+    rows = [json.loads(line)["step"] for line in (there / "metrics.jsonl").open()]
+    assert rows[-1] == 1024
+
+
+@pytest.mark.parametrize("url", ["run", "run/within", "."])
+def test_a_mirror_lies_apart_from_its_run(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="must not be within"):
+        train(Path("run"), url)
+    assert not Path("run").exists()
+
+
+def test_a_run_that_stopped_between_checkpoints_goes_on_from_its_mirror(
+    place: Place, tmp_path: Path
+) -> None:
+    whole = train(tmp_path / "whole", restore="fresh")
+    train(tmp_path / "run", place.url, restore="fresh", max_hours=1e-9)
+    names = [key for key in place.store().list() if key.endswith(MANIFEST)]
+    inexact = [json.loads((tmp_path / "run" / name).read_text())["exact"] for name in names]
+    assert inexact == [False]  # a snapshot of the model after the first iteration
+    again = surefoot.resume(place.url, out=tmp_path / "again", output="quiet", max_hours=1.0)
+    assert run_differences(whole, again) == []
+
+
+def test_pins_survive_a_resume_elsewhere(run: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    last = Run.open(run).checkpoint("last")
+    Run.open(run).pin(last.step)
+    push(run, str(there), 3, False, silent)
+    surefoot.resume(there, out=tmp_path / "again", total_steps=4096, output="quiet")
+    assert [c.step for c in Checkpoints(there).listed() if c.pinned] == [last.step]
+
+
+def test_an_unknown_checkpoint_is_told_and_nothing_is_left(run: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    push(run, str(there), 3, False, silent)
+    with pytest.raises(RunError, match="there is no checkpoint 7; there are best, last"):
+        surefoot.resume(there, out=tmp_path / "again", checkpoint=7, output="quiet")
+    assert not (tmp_path / "again").exists()
 
 
 def command(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from surefoot.core.errors import CheckpointError, Missing
+from surefoot.core.errors import CheckpointError, Missing, StoreError, Unreachable
 from surefoot.core.protocols import Kept, Store
 from surefoot.store.checkpoint import (
     MANIFEST,
@@ -70,13 +70,32 @@ class Batch:
         return [*self.files, *([self.commit] if self.commit else [])]
 
 
+class Nowhere:
+    """A store that has not been opened."""
+
+    def put(self, key: str, file: Path) -> Kept:
+        raise Unreachable("it is not open")
+
+    def get(self, key: str, file: Path) -> None:
+        raise Unreachable("it is not open")
+
+    def list(self, prefix: str = "") -> dict[str, Kept]:
+        raise Unreachable("it is not open")
+
+    def delete(self, key: str) -> None:
+        raise Unreachable("it is not open")
+
+
+NOWHERE = Nowhere()
+
+
 @dataclass
 class Copy:
     """A run's directory and its copy elsewhere."""
 
     run: Path
-    store: Store
     keep: int
+    store: Store = NOWHERE
     there: dict[str, Kept] = field(default_factory=dict)
     """What is at the place, as far as we know."""
     manifests: dict[str, bytes] = field(default_factory=dict)
@@ -111,18 +130,14 @@ class Copy:
         rest, and the rest is not sent."""
         if batch.withdraw:
             self._withdraw(batch.withdraw)
-        try:
-            for file in batch.files:
-                self._send(file)
+        for file in batch.files:
+            if self._sent(file):
                 sent(file)
-            if batch.commit:
-                content = batch.commit.path.read_bytes()
-                self._send(batch.commit)
-                if batch.commit.path.name == MANIFEST:
-                    self.manifests[_folder(batch.commit.key)] = content
-                sent(batch.commit)
-        except FileNotFoundError:
-            return
+            elif batch.commit:
+                return
+        if batch.commit and (content := _read(batch.commit.path)) and self._sent(batch.commit):
+            self.manifests[_folder(batch.commit.key)] = content
+            sent(batch.commit)
         if any(file.key in LOGS for file in batch.files):
             self._logs_sent = time.monotonic()
 
@@ -134,14 +149,14 @@ class Copy:
             return False
         return self.manifests.get(checkpoint.path.name) == content
 
-    def needed(self, checkpoint: Checkpoint) -> bool:
-        """Say whether a checkpoint has to stay here: until it is there, or a newer one is and it is
-        not among those to be kept."""
-        if self.whole(checkpoint):
-            return False
+    def needed(self) -> set[int]:
+        """Say which checkpoints have to stay here: each until it is there, or a newer one is and it
+        is not among those to be kept."""
         here = Checkpoints(self.run).listed()
-        newer = any(self.whole(other) for other in here if other.step > checkpoint.step)
-        return not newer or checkpoint.step in {wanted.step for wanted in self._wanted()}
+        missing = [checkpoint.step for checkpoint in here if not self.whole(checkpoint)]
+        newest = max((c.step for c in here if c.step not in missing), default=-1)
+        wanted = {checkpoint.step for checkpoint in self._wanted(here)}
+        return {step for step in missing if step > newest or step in wanted}
 
     def ahead(self) -> list[str]:
         """Name the checkpoints there that are newer than all here, and were never here."""
@@ -168,9 +183,10 @@ class Copy:
         keep = {name for name, manifest in known.items() if manifest.step in steps}
         for name in known.keys() - keep:
             self._withdraw(f"checkpoints/{name}/{MANIFEST}")
-        wanted = keep | {checkpoint.path.name for checkpoint in self._wanted()}
+        ours = self._wanted()
+        wanted = keep | {checkpoint.path.name for checkpoint in ours}
         segments = {key for name in keep for key in known[name].segments}
-        segments |= {key for checkpoint in self._wanted() for key in checkpoint.manifest.segments}
+        segments |= {key for checkpoint in ours for key in checkpoint.manifest.segments}
         for key in list(self.there):
             if key.startswith("checkpoints/step_"):
                 gone = _folder(key) not in wanted
@@ -181,10 +197,10 @@ class Copy:
                 self._delete(key)
 
     def _checkpoints(self) -> Iterator[Batch]:
-        """List the checkpoints that are to be sent, the newest first."""
-        for checkpoint in reversed(self._wanted()):
-            if self.whole(checkpoint):
-                continue
+        """List the checkpoints that are to be sent: the newest first, but for the best it names."""
+        missing = [c for c in reversed(self._wanted()) if not self.whole(c)]
+        best = missing[0].manifest.best if missing else None
+        for checkpoint in sorted(missing, key=lambda checkpoint: checkpoint.step != best):
             folder = checkpoint.path
             sizes = checkpoint.manifest.segments.items()
             segments = [
@@ -201,9 +217,9 @@ class Copy:
                 continue
             yield Batch(parts, commit, commit.key if folder.name in self.manifests else "")
 
-    def _wanted(self) -> list[Checkpoint]:
+    def _wanted(self, here: list[Checkpoint] | None = None) -> list[Checkpoint]:
         """List the checkpoints here that should be there, oldest first."""
-        here = Checkpoints(self.run).listed()
+        here = Checkpoints(self.run).listed() if here is None else here
         pinned = {checkpoint.step for checkpoint in here if checkpoint.pinned}
         steps = kept_steps([checkpoint.manifest for checkpoint in here], self.keep, pinned)
         return [checkpoint for checkpoint in here if checkpoint.step in steps]
@@ -243,6 +259,16 @@ class Copy:
 
     def _due(self) -> bool:
         return time.monotonic() - self._logs_sent > LOG_SECONDS
+
+    def _sent(self, file: File) -> bool:
+        """Send a file, unless it has gone meanwhile; say which."""
+        try:
+            self._send(file)
+        except (FileNotFoundError, StoreError):
+            if file.path.exists():
+                raise
+            return False
+        return True
 
     def _send(self, file: File) -> None:
         if file.key.startswith(("checkpoints/", "segments/")):  # these do not change

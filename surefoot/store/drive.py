@@ -148,8 +148,8 @@ class Drive:
     def delete(self, key: str) -> None:
         path = self._path(key)
         with _told(path):
-            while (found := self._found(path)) is not None:
-                self._known.pop(path, None)
+            self._known.pop(path, None)
+            for found in self._query("path", _mark(path)):
                 removal = self._service.files().delete(fileId=found["id"], supportsAllDrives=True)
                 try:
                     self._insist(removal.execute)

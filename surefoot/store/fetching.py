@@ -13,6 +13,7 @@ from surefoot.core.protocols import Store
 from surefoot.store import durable
 from surefoot.store.checkpoint import (
     MANIFEST,
+    PINNED,
     STATE,
     TENSORS,
     Checkpoint,
@@ -28,7 +29,7 @@ class Source:
 
     def __init__(self, store: Store, url: str, into: Path) -> None:
         """`into` is a directory that nobody else looks at yet."""
-        self._store, self._into = store, into
+        self._store, self.into = store, into
         self._there = store.list()
         self.checkpoints = Checkpoints(into)
         if "run.json" not in self._there:
@@ -55,7 +56,12 @@ class Source:
         self._fetch_all([*FIRST, *LOGS, *self._below("models/"), *self._manifests()])
         found = [describe(path) for path in self.checkpoints.paths()]
         wanted: set[Path] = set()
-        for one in self._candidates(found, checkpoint, allow_inexact):
+        chosen = -1
+        candidates = self._candidates(found, checkpoint, allow_inexact)
+        if checkpoint is not None and not candidates:
+            steps = ", ".join(str(one.step) for one in found)
+            raise RunError(f"there is no checkpoint {checkpoint!r}; there are best, last, {steps}")
+        for one in candidates:
             wanted.add(one.path)
             try:
                 self._contents(one, segments=True)
@@ -68,9 +74,10 @@ class Source:
                 if other.step == one.manifest.best and other.step != one.step:
                     wanted.add(other.path)
                     self._contents(other, segments=True)
+            chosen = one.step
             break
-        for one in found:
-            if one.path not in wanted:
+        for one in found:  # what is newer shows as what is set aside
+            if one.path not in wanted and one.step < chosen:
                 shutil.rmtree(one.path)
 
     def contents_of(self, one: Checkpoint) -> None:
@@ -79,7 +86,7 @@ class Source:
 
     def _candidates(
         self, found: list[Checkpoint], asked: str | int | None, allow_inexact: bool
-    ) -> Iterable[Checkpoint]:
+    ) -> list[Checkpoint]:
         if asked is None or not found:
             return [c for c in reversed(found) if c.manifest.exact or allow_inexact]
         if asked == "last":
@@ -90,7 +97,7 @@ class Source:
         return [c for c in found if str(asked).isdecimal() and c.step == int(asked)]
 
     def _contents(self, one: Checkpoint, segments: bool) -> None:
-        names = [f"checkpoints/{one.path.name}/{name}" for name in (TENSORS, STATE)]
+        names = [f"checkpoints/{one.path.name}/{name}" for name in (TENSORS, STATE, PINNED)]
         if segments:
             names += [f"segments/{name}.safetensors" for name in one.manifest.segments]
         self._fetch_all(names)
@@ -104,12 +111,12 @@ class Source:
 
     def _fetch_all(self, keys: Iterable[str]) -> None:
         for key in keys:
-            if key in self._there and not (self._into / key).exists():
+            if key in self._there and not (self.into / key).exists():
                 self._fetch(key)
 
     def _fetch(self, key: str) -> None:
-        path = self._into / key
-        if self._into.resolve() not in path.resolve().parents:
+        path = self.into / key
+        if self.into.resolve() not in path.resolve().parents:
             raise RunError(f"{key!r:.100} would lie outside of the run")
         path.parent.mkdir(parents=True, exist_ok=True)
         self._store.get(key, path)

@@ -9,13 +9,14 @@ import tempfile
 import time
 import uuid
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 from surefoot.core.errors import Missing, RunError, Unreachable
 from surefoot.core.protocols import Store
 
 KEY = "lease.json"
-RENEW, STALE = 30.0, 150.0
+RENEW, STALE = 30.0, 300.0
 """Seconds after which a lease is renewed, and is nobody's any more."""
 SETTLE = 0.5
 """Seconds after which who took a lease looks whether somebody else took it at the same moment."""
@@ -40,22 +41,49 @@ class Owner:
     id: str
     host: str
     boot: str
+    space: str
+    """Which processes can see each other by their ids."""
     pid: int
+    began: int
+    """When the process did, as ids are used again."""
     renewed: float
 
     @property
     def gone(self) -> bool:
         """Whether it is known, or to be assumed, that the process is no more."""
-        if self.boot and self.boot == ME.boot and self.host == ME.host:
-            return not Path(f"/proc/{self.pid}").exists()
-        return time.time() - self.renewed > STALE
+        if time.time() - self.renewed > STALE:
+            return True
+        ours = bool(self.boot and self.space) and (self.boot, self.space) == (me().boot, me().space)
+        return ours and _began(self.pid) != self.began
 
     def described(self) -> str:
         ago = max(0.0, time.time() - self.renewed)
         return f"{self.host}, process {self.pid}, {ago:.0f} s ago"
 
 
-ME = Owner(uuid.uuid4().hex, socket.gethostname(), _boot(), os.getpid(), 0.0)
+def _space() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _began(pid: int) -> int:
+    """Say when a process began, in ticks since the machine did; 0 if there is none."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def me() -> Owner:
+    """Describe this process."""
+    return _described(os.getpid())
+
+
+@cache
+def _described(pid: int) -> Owner:
+    return Owner(uuid.uuid4().hex, socket.gethostname(), _boot(), _space(), pid, _began(pid), 0.0)
 
 
 class Lease:
@@ -68,7 +96,7 @@ class Lease:
     def require_free(self) -> None:
         """Refuse a place that somebody else writes to."""
         owner = self.owner()
-        if owner and owner.id != ME.id and not owner.gone:
+        if owner and owner.id != me().id and not owner.gone:
             left = max(1.0, STALE - (time.time() - owner.renewed))
             raise Leased(
                 f"{self._url} is in use by {owner.described()}. If that is no more, try again in "
@@ -83,10 +111,10 @@ class Lease:
         self._write()
         time.sleep(SETTLE)
         after = self.owner()
-        if after is None or after.id != ME.id:
+        if after is None or after.id != me().id:
             who = after.described() if after else "nobody"
             raise Leased(f"{self._url} was taken by {who} at the same moment")
-        other = before is not None and before.id != ME.id
+        other = before is not None and before.id != me().id
         return f"took over {self._url} from {before.described()}" if before and other else ""
 
     def renew(self) -> None:
@@ -94,13 +122,13 @@ class Lease:
         if time.monotonic() - self._renewed < RENEW:
             return
         now = self.owner()
-        if now is not None and now.id != ME.id:
+        if now is not None and now.id != me().id:
             raise Leased(f"{self._url} was taken over by {now.described()}")
         self._write()
 
     def release(self) -> None:
         """Let others have it."""
-        if (now := self.owner()) and now.id == ME.id:
+        if (now := self.owner()) and now.id == me().id:
             self._store.delete(KEY)
 
     def owner(self) -> Owner | None:
@@ -114,7 +142,9 @@ class Lease:
                     id=str(said["id"]),
                     host=str(said["host"]),
                     boot=str(said["boot"]),
+                    space=str(said["space"]),
                     pid=int(said["pid"]),
+                    began=int(said["began"]),
                     renewed=float(said["renewed"]),
                 )
             except Missing:
@@ -125,7 +155,7 @@ class Lease:
     def _write(self) -> None:
         with tempfile.TemporaryDirectory() as place:
             file = Path(place) / KEY
-            file.write_text(json.dumps({**asdict(ME), "pid": os.getpid(), "renewed": time.time()}))
+            file.write_text(json.dumps({**asdict(me()), "renewed": time.time()}))
             self._store.put(KEY, file)
         self._renewed = time.monotonic()
 

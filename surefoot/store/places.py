@@ -31,10 +31,10 @@ def require_place(url: str) -> None:
         raise ConfigError(f"{url!r} names no place; give a directory or a URL")
     if not is_url(url):
         return
-    parts = urlsplit(url)
-    if parts.password or parts.query:
+    parts = urlsplit(url.rpartition("::")[2])
+    if parts.password or parts.query or "::" in url:
         raise ConfigError(
-            f"{redacted(url.partition('?')[0])}: a URL with a password or ?options would be "
+            f"{redacted(url.partition('?')[0])}: a URL with a password, ?options or :: would be "
             f"written into the run; put them where {parts.scheme} looks for them (environment "
             f"variables or its own config files)"
         )
@@ -59,6 +59,19 @@ def open_store(url: str) -> Store:
     from surefoot.store.filesystem import FileSystem
 
     return FileSystem(url)
+
+
+def same_directory(url: str, run: Path) -> bool:
+    return not is_url(url) and Path(url).expanduser().resolve() == run.resolve()
+
+
+def require_apart(url: str, run: Path) -> None:
+    """Refuse a mirror within a run, or the other way round."""
+    if is_url(url):
+        return
+    there, here = Path(url).expanduser().resolve(), run.resolve()
+    if there == here or there in here.parents or here in there.parents:
+        raise ConfigError(f"mirror={url}: it must not be within {run}, nor the other way round")
 
 
 def settled(url: str, name: str) -> str:

@@ -18,9 +18,10 @@ class Keeper:
         self,
         checkpoints: Checkpoints,
         keep: int,
-        may_remove: Callable[[Checkpoint], bool] = lambda checkpoint: True,
+        removable: Callable[[Sequence[Checkpoint]], Sequence[Checkpoint]] = lambda these: these,
     ) -> None:
-        self._checkpoints, self._keep, self._may_remove = checkpoints, keep, may_remove
+        """`removable` chooses from those that are not to be kept."""
+        self._checkpoints, self._keep, self._removable = checkpoints, keep, removable
         self._best: Boundary | None = None
 
     def offer(self, boundary: Boundary) -> None:
@@ -43,9 +44,8 @@ class Keeper:
         there = self._checkpoints.listed()
         pinned = {checkpoint.step for checkpoint in there if checkpoint.pinned}
         steps = kept_steps([checkpoint.manifest for checkpoint in there], self._keep, pinned)
-        for checkpoint in there:
-            if checkpoint.step not in steps and self._may_remove(checkpoint):
-                self._checkpoints.remove(checkpoint)
+        for checkpoint in self._removable([c for c in there if c.step not in steps]):
+            self._checkpoints.remove(checkpoint)
         self._checkpoints.tidy()
 
 
