@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,8 @@ from surefoot.core.errors import CheckpointError, ConfigError, RunError, Surefoo
 from surefoot.core.state import State
 from surefoot.store import durable
 from surefoot.store.checkpoint import Boundary, Checkpoint, Checkpoints, describe
+from surefoot.store.lease import KEY as LEASE
+from surefoot.store.lease import read_owner
 from surefoot.store.places import require_apart, settled
 
 LIFE = ("start", "resume", "fork", "finish", "stop", "signal", "fault")
@@ -246,6 +249,9 @@ class RunDirectory:
             with (self.path / "lock").open() as file:
                 if not _locked(file, fcntl.LOCK_SH):
                     return "running"
+        owner = read_owner(self.path / LEASE)  # it may be a mirror
+        if owner and not owner.gone:
+            return f"running on {owner.host}"
         return "interrupted" if self.finished_at is None else "finished"
 
     @property
@@ -289,7 +295,7 @@ def _taken(path: Path) -> str:
         "finished": f"extend it by `surefoot resume {name} --total-steps N`, or choose another "
         f"directory with --out",
     }
-    return f"{what}, and is never overwritten; {advice[state['state'].split(',')[0]]}"
+    return f"{what}, and is never overwritten; {advice[re.split('[, ]', state['state'])[0]]}"
 
 
 def _fresh_directory(config: Config) -> Path:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from shlex import quote
 from threading import Thread
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -16,16 +18,19 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from surefoot.config import Config, Output
 from surefoot.core.errors import RunError, Unreachable
+from surefoot.core.protocols import Store
 from surefoot.run import Run
 from surefoot.store.copying import identity_there
 from surefoot.store.lease import Lease
 from surefoot.store.mirror import Mirror, Mirroring, Unmirrored
-from surefoot.store.places import open_store, require_apart, same_directory
+from surefoot.store.places import open_store, require_apart, resuming, same_directory, settled
 
 NAMED = 3
 """How many files a warning names."""
 PROMPT = 10.0
 """Seconds that a place has to answer before training begins without it."""
+PROBE = "probe"
+"""Key of what is put and deleted to see whether that is allowed."""
 AT_ONCE = 30.0
 """Seconds that a run which was interrupted waits for its mirror at most."""
 LINE_SECONDS = 10.0
@@ -50,8 +55,7 @@ def build_mirror(config: Config, run: Run, tell: Tell, take_over: bool) -> Mirro
     except BaseException:
         mirror.close()
         raise
-    if note:
-        tell({"event": "mirror", "message": note})
+    tell({"event": "mirror", "message": note or f"mirrored to {config.mirror}"})
     return mirror
 
 
@@ -80,19 +84,33 @@ def promptly(work: Callable[[], T], place: str) -> T:
         raise Unreachable(f"{place} has not answered in {PROMPT:.0f} s") from None
 
 
-def require_free(config: Config) -> None:
+def require_free(config: Config, out: Path | None) -> None:
     """Refuse a place that cannot be used for a new run, before anything is trained."""
     if not config.mirror:
         return
+    if out is not None:
+        require_apart(settled(config.mirror, out.name), out)
     try:
-        there = promptly(lambda: identity_there(open_store(config.mirror)), config.mirror)
+        there = promptly(lambda: tried(open_store(config.mirror)), config.mirror)
     except Unreachable:
         return  # the mirror will say so, and try again
     if there is not None:
         raise RunError(
             f"{config.mirror} holds a run, which is never overwritten; go on with it by "
-            f"`surefoot resume {quote(config.mirror)}`, or choose another place"
+            f"`{resuming(config.mirror)}`, or choose another place"
         )
+
+
+def tried(store: Store) -> bytes | None:
+    """Read which run is at a place; if none is, try whether it may be written to."""
+    there = identity_there(store)
+    if there is None:
+        with tempfile.TemporaryDirectory() as place:
+            file = Path(place) / PROBE
+            file.write_bytes(b"")
+            store.put(PROBE, file)
+        store.delete(PROBE)
+    return there
 
 
 def for_training(mirror: Mirror | None) -> Mirroring:

@@ -104,7 +104,7 @@ def train(
     make = factory(env, config.env_args, measure)
     choice = choose(config.model_copy(update={"metrics": reference(measure)}), make)
     config = settle_compile(choice.config)
-    require_free(config)
+    require_free(config, Path(out) if out else None)
     way = find_way(config, make)
     with prepared(config, make, way.kind, render) as training:
         require_saveable(training.boundary(metrics_bytes=0))

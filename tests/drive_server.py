@@ -149,9 +149,6 @@ class Handler(BaseHTTPRequestHandler):
                 return self._answer(
                     {"user": user, "storageQuota": {**quota, "limit": "15000000000"}}
                 )
-            if path == "/drive/v3/drives":
-                found = [{"id": "team", "name": "Team"}] if "'Team'" in self.query["q"] else []
-                return self._answer({"drives": found})
             if path == "/drive/v3/files/generateIds":
                 ids = [uuid.uuid4().hex for _ in range(int(self.query["count"]))]
                 self.world.ids |= set(ids)
@@ -296,6 +293,11 @@ class Handler(BaseHTTPRequestHandler):
         if method == "DELETE":
             del self.world.files[name]
             return self._answer(None, 204)
+        if method == "PATCH" and json.loads(self.body) == {"trashed": True}:
+            del self.world.files[name]  # nobody looks into the bin here
+            return self._answer(file.described())
+        if method != "GET":
+            return self._error(501, "notImplemented")
         if self.query.get("alt") != "media":
             return self._answer(file.described())
         first, last = 0, len(file.content) - 1

@@ -451,6 +451,65 @@ def test_an_unknown_checkpoint_is_told_and_nothing_is_left(run: Path, tmp_path: 
     assert not (tmp_path / "again").exists()
 
 
+def test_a_run_that_was_lost_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
+    there, lost = tmp_path / "there", tmp_path / "lost"
+    train(lost, str(there))
+    for folder in ("checkpoints", "segments", "models"):
+        shutil.rmtree(there / folder, ignore_errors=True)
+    for name in ("metrics.jsonl", "journal.jsonl"):
+        (there / name).unlink()
+    again = surefoot.resume(there, out=tmp_path / "again", output="quiet")
+    assert run_differences(Run.open(lost), again) == []
+
+
+def test_a_disk_that_is_not_mounted_any_more_is_not_replaced(run: Path, tmp_path: Path) -> None:
+    disk, said = tmp_path / "disk", list[Any]()
+    sender = mirror.Mirror(run, str(disk / "run"), 3, said.append)
+    assert sender.begun(20.0) == ""
+    _wait_for(lambda: (disk / "run" / "metrics.jsonl").exists())
+    disk.rename(tmp_path / "unmounted")
+    (run / "report.html").write_text("new")
+    assert not sender.complete(1.0)
+    assert "is it still mounted?" in sender.trouble
+    assert not disk.exists()
+    (tmp_path / "unmounted").rename(disk)
+    assert sender.complete(20.0)
+    sender.close()
+    assert files(disk / "run") == files(run)
+
+
+def test_who_has_lost_the_lease_commits_no_checkpoint(run: Path, tmp_path: Path) -> None:
+    store = Directory(tmp_path / "there")
+    copy, ours = Copy(run, 3, store), Lease(store, "there")
+    mirror.begin(copy, ours, "there", force=False)
+    leased(store, tmp_path, owner())
+    first = next(batch for batch in copy.batches(everything=True) if batch.commit)
+    with pytest.raises(Leased):
+        copy.send(first, lambda file: None, ours.check)
+    assert not any(key.endswith(MANIFEST) for key in store.list())
+    store.delete(lease.KEY)  # they have ended
+    with pytest.raises(Leased, match="taken over by somebody"):
+        ours.check()
+
+
+def test_a_mirror_in_use_is_listed_as_running(run: Path, tmp_path: Path) -> None:
+    push(run, str(tmp_path / "there"), 3, False, silent)
+    assert Run.open(tmp_path / "there").condition == "finished"
+    leased(Directory(tmp_path / "there"), tmp_path, owner())
+    assert Run.open(tmp_path / "there").condition == "running on elsewhere"
+
+
+@pytest.mark.parametrize("place", ["/proc/surefoot/run", "taken"])
+def test_a_place_that_cannot_be_written_leaves_no_run_behind(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("taken").write_text("a file")
+    with pytest.raises(StoreError):
+        train(tmp_path / "run", place)
+    assert not (tmp_path / "run").exists()
+
+
 def command(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     import os
 

@@ -125,9 +125,14 @@ class Copy:
             plan.append(Batch(self._changed(self._others())))
         return [batch for batch in plan if batch.all()]
 
-    def send(self, batch: Batch, sent: Callable[[File], None]) -> None:
+    def send(
+        self,
+        batch: Batch,
+        sent: Callable[[File], None],
+        before_commit: Callable[[], None] = lambda: None,
+    ) -> None:
         """Send a batch, and tell of each file; what has gone meanwhile is of no use without the
-        rest, and the rest is not sent."""
+        rest, and the rest is not sent. `before_commit` may raise."""
         if batch.withdraw:
             self._withdraw(batch.withdraw)
         for file in batch.files:
@@ -135,6 +140,8 @@ class Copy:
                 sent(file)
             elif batch.commit:
                 return
+        if batch.commit:
+            before_commit()
         if batch.commit and (content := _read(batch.commit.path)) and self._sent(batch.commit):
             self.manifests[_folder(batch.commit.key)] = content
             sent(batch.commit)

@@ -66,17 +66,13 @@ logging.getLogger("googleapiclient.http").setLevel(logging.ERROR)  # every 403 w
 
 
 def open_drive(path: str) -> Drive:
-    """Open a folder of the user's Drive, or of a shared one: `shared:NAME/folder`."""
+    """Open a folder of the user's Drive, or of a shared one: `shared:ID/folder`. Its name would not
+    do: to look that up, one has to be allowed to see everything."""
     service = build_service(os.environ.get(ENDPOINT, ""))
     if not path.startswith(SHARED):
         return Drive(service, path)
-    name, _, below = path.removeprefix(SHARED).partition("/")
-    quoted = name.replace("\\", "\\\\").replace("'", "\\'")
-    with _told(path):
-        found = service.drives().list(q=f"name = '{quoted}'").execute()["drives"]
-    if not found:
-        raise StoreError(f"there is no shared drive {name!r} that these credentials may use")
-    return Drive(service, below, found[0]["id"])
+    drive, _, below = path.removeprefix(SHARED).partition("/")
+    return Drive(service, below, drive)
 
 
 def build_service(endpoint: str) -> Any:
@@ -150,12 +146,18 @@ class Drive:
         with _told(path):
             self._known.pop(path, None)
             for found in self._query("path", _mark(path)):
-                removal = self._service.files().delete(fileId=found["id"], supportsAllDrives=True)
                 try:
-                    self._insist(removal.execute)
+                    self._insist(self._removal(found["id"]).execute)
                 except HttpError as error:
                     if error.resp.status != 404:
                         raise
+
+    def _removal(self, file: str) -> Any:
+        """Ask to delete a file; in a shared drive, to trash it, which more people may."""
+        files = self._service.files()
+        if self._drive:
+            return files.update(fileId=file, body={"trashed": True}, supportsAllDrives=True)
+        return files.delete(fileId=file)
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}"
@@ -362,7 +364,7 @@ def _explained(place: str, error: HttpError) -> StoreError:
     if reason == "storageQuotaExceeded" and b"service account" in error.content.lower():
         return StoreError(
             f"{place}: a service account has no storage of its own. Make it a member of a shared "
-            f"drive and use gdrive://{SHARED}NAME/folder, or log in as a person"
+            f"drive and use gdrive://{SHARED}ID/folder, or log in as a person"
         )
     if reason in ("storageQuotaExceeded", "teamDriveFileLimitExceeded"):
         return StoreError(f"{place}: this Google Drive is full; make room, or use another")

@@ -131,6 +131,7 @@ def staged(out: Path) -> Path:
     place = out.absolute().with_name(f"{durable.STAGING}{out.name}-{os.getpid()}")
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
+    (place / "checkpoints").mkdir()
     return place
 
 

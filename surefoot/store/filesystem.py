@@ -59,8 +59,6 @@ class FileSystem:
                 staged = f"{folder}/{STAGING}{name}-{os.getpid()}"
                 self._files.makedirs(folder, exist_ok=True)
                 self._send(file, staged)
-                with suppress(FileNotFoundError):
-                    self._files.rm_file(path)  # some do not rename onto what is there
                 self._files.mv(staged, path)
             there = _described(self._files.info(path))
         if there.size != kept.size:  # what is in it, libraries check by sums of their own
@@ -116,7 +114,9 @@ class FileSystem:
         except (Exception, asyncio.CancelledError) as error:
             what = f"{place}: {type(error).__name__}: {redacted(str(error))}"
             if any(name in type(error).__name__ for name in REFUSED):
-                raise StoreError(f"{what}; check the credentials") from None
+                hint = " (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials)"
+                amazon = hint * (self._scheme in EXTRAS)
+                raise StoreError(f"{what}; check the credentials{amazon}") from None
             raise Unreachable(what) from None
 
 

@@ -119,12 +119,17 @@ class Lease:
 
     def renew(self) -> None:
         """Say that the owner is there; raise Leased where somebody else has become it."""
-        if time.monotonic() - self._renewed < RENEW:
-            return
+        if time.monotonic() - self._renewed >= RENEW:
+            self.check()
+            self._write()
+
+    def check(self) -> None:
+        """Raise Leased where somebody else has become the owner, or was it and has left."""
         now = self.owner()
-        if now is not None and now.id != me().id:
+        if now is None:
+            raise Leased(f"{self._url} was taken over by somebody, or its {KEY} was deleted")
+        if now.id != me().id:
             raise Leased(f"{self._url} was taken over by {now.described()}")
-        self._write()
 
     def release(self) -> None:
         """Let others have it."""
@@ -137,20 +142,9 @@ class Lease:
             file = Path(place) / KEY
             try:
                 self._store.get(KEY, file)
-                said = json.loads(file.read_text())
-                return Owner(
-                    id=str(said["id"]),
-                    host=str(said["host"]),
-                    boot=str(said["boot"]),
-                    space=str(said["space"]),
-                    pid=int(said["pid"]),
-                    began=int(said["began"]),
-                    renewed=float(said["renewed"]),
-                )
             except Missing:
                 return None
-            except (ValueError, TypeError, KeyError):
-                return None  # it was not written by one of ours, or not whole
+            return read_owner(file)
 
     def _write(self) -> None:
         with tempfile.TemporaryDirectory() as place:
@@ -158,6 +152,23 @@ class Lease:
             file.write_text(json.dumps({**asdict(me()), "renewed": time.time()}))
             self._store.put(KEY, file)
         self._renewed = time.monotonic()
+
+
+def read_owner(file: Path) -> Owner | None:
+    """Read who owns a place from its lease; None if that was not written by one of ours."""
+    try:
+        said = json.loads(file.read_text())
+        return Owner(
+            id=str(said["id"]),
+            host=str(said["host"]),
+            boot=str(said["boot"]),
+            space=str(said["space"]),
+            pid=int(said["pid"]),
+            began=int(said["began"]),
+            renewed=float(said["renewed"]),
+        )
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def holder(store: Store) -> Owner | None:

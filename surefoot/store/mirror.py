@@ -22,7 +22,7 @@ from surefoot.core.metrics import Metrics
 from surefoot.store.checkpoint import Checkpoint
 from surefoot.store.copying import NOWHERE, Copy, File, identity_there
 from surefoot.store.lease import Lease, Leased
-from surefoot.store.places import open_store, redacted
+from surefoot.store.places import open_store, redacted, resuming
 
 EVERY = 10.0
 """Seconds between two looks for something new that nobody told of."""
@@ -90,7 +90,7 @@ class Mirror:
         self._copy, self._lease = Copy(run, keep), Lease(NOWHERE, url)
         self._url, self._force, self._tell = url, force, tell
         self._begun: Future[str] = Future()
-        self._ready = False
+        self._ready = self._sent_something = False
         self._said: SimpleQueue[Mapping[str, Any]] = SimpleQueue()
         self._lock = threading.Condition()
         self._asked, self._done, self._goal, self._leaving = 1, 0, 0, False
@@ -208,6 +208,7 @@ class Mirror:
         def tell(file: File) -> None:
             nonlocal sent
             sent += file.size
+            self._sent_something = True
             if file in left:
                 left.remove(file)
             self._count(left, sent)
@@ -221,7 +222,7 @@ class Mirror:
         for batch in batches:
             if self._leaving or self._asked != asked:
                 return False
-            self._copy.send(batch, tell)
+            self._copy.send(batch, tell, self._lease.check)
         if self._everything or any(batch.commit for batch in batches):
             self._copy.prune()
         self._count([], 0)
@@ -230,6 +231,8 @@ class Mirror:
     def _begin(self) -> None:
         """Take possession of the place."""
         store = open_store(self._url)
+        if self._sent_something and identity_there(store) is None:
+            raise Unreachable(f"{self._url} is gone; is it still mounted?")
         self._copy.store, self._lease = store, Lease(store, self._url)
         note = begin(self._copy, self._lease, self._url, self._force)
         self._ready, self._force = True, False
@@ -302,7 +305,7 @@ def begin(copy: Copy, lease: Lease, url: str, force: bool) -> str:
         lease.release()
         raise RunError(
             f"{url} is ahead of {copy.run}: it has {ahead[-1]}, which was never here. Go on from "
-            f"there with `surefoot resume {url}`, or give that up with --take-over"
+            f"there with `{resuming(url)}`, or give that up with --take-over"
         )
     copy.give_up_later()
     return note

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from shlex import quote
 from urllib.parse import urlsplit
 
 from surefoot.core.errors import ConfigError
@@ -79,6 +80,11 @@ def settled(url: str, name: str) -> str:
     if url.endswith("/"):
         url = joined(url, name)
     return url if is_url(url) or not url else str(Path(url).expanduser().absolute())
+
+
+def resuming(url: str) -> str:
+    """Say how to go on with a run from a place."""
+    return f"surefoot resume {quote(url)}{'' if is_url(url) else ' --out DIR'}"
 
 
 def joined(url: str, name: str) -> str:

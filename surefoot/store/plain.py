@@ -21,12 +21,16 @@ class Directory:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._there = root.is_dir()
 
     def put(self, key: str, file: Path) -> Kept:
         path = self._root / key
         staged = path.with_name(f"{STAGING}{path.name}-{os.getpid()}")
         with told(str(path)):
+            if self._there and not self._root.is_dir():  # never make one where a disk was mounted
+                raise Unreachable(f"{self._root} is gone; is it still mounted?")
             path.parent.mkdir(parents=True, exist_ok=True)
+            self._there = True
             try:
                 kept = _copied(file, staged)
                 if described(staged) != kept:
@@ -59,8 +63,9 @@ class Directory:
         path = self._root / key
         with told(str(path)):
             path.unlink(missing_ok=True)
-            with suppress(OSError):  # it is not empty, or gone
-                path.parent.rmdir()
+            if path.parent != self._root:
+                with suppress(OSError):  # it is not empty, or gone
+                    path.parent.rmdir()
 
 
 def described(file: Path) -> Kept:

@@ -199,13 +199,14 @@ def test_a_server_that_hangs_up_is_unreachable(google: Place) -> None:
         store.list()
 
 
-def test_shared_drives_are_found_by_their_name(google: Place, tmp_path: Path) -> None:
+def test_shared_drives_are_named_by_their_id(google: Place, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"content")
-    open_store("gdrive://shared:Team/runs").put("file", tmp_path / "file")
+    store = open_store("gdrive://shared:0ATeam/runs")
+    store.put("file", tmp_path / "file")
     (top,) = [f for f in world(google).files.values() if f.name == "runs"]
-    assert top.parents == ["team"]
-    with pytest.raises(StoreError, match="no shared drive 'Other'"):
-        open_store("gdrive://shared:Other/runs")
+    assert top.parents == ["0ATeam"]
+    store.delete("file")
+    assert store.list() == {}
 
 
 def test_without_a_login_it_says_how_to_get_one(
