@@ -33,6 +33,7 @@ def verify(config: Config, steps: int, say: Callable[[str], None]) -> tuple[list
         "total_steps": 2 * steps,
         "checkpoint_every": often,
         "hall_of_fame": 0,
+        "mirror": "",
         "env": absolute(config.env),
         "metrics": absolute(config.metrics),
     }
