@@ -332,6 +332,15 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+class Quiet(ThreadingHTTPServer):
+    """Says nothing of clients that were killed."""
+
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        pass
+
+
 @dataclass(frozen=True)
 class Server:
     world: World
@@ -353,8 +362,7 @@ def serving() -> Iterator[Server]:
     """Serve for a while."""
     world = World()
     handler = type("Bound", (Handler,), {"world": world})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = Quiet(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:

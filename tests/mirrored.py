@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ import surefoot
 from surefoot.core.errors import SurefootError
 from surefoot.elsewhere import push
 from surefoot.store import drive, lease, mirror
-from surefoot.store.checkpoint import MANIFEST, Checkpoints
+from surefoot.store.checkpoint import MANIFEST, Boundary, Checkpoints
 from surefoot.store.fetching import Source
+from surefoot.store.places import open_store
+from surefoot.store.saver import Saver
 from tests.killing import CASES
 
 TINY: dict[str, Any] = {
@@ -40,6 +44,29 @@ def train(case: str, out: Path, url: str, environ: dict[str, str], **more: Any) 
     hurry()
     env, settings = CASES[case]
     surefoot.train(env, out=out, mirror=url, output="quiet", **{**settings, **more})
+
+
+def train_and_die(case: str, out: Path, url: str, environ: dict[str, str]) -> None:
+    """Train, and be killed in the middle, at the third save, when two checkpoints are there."""
+    os.environ.update(environ)
+    original, saves = Saver.save, 0
+
+    def save(self: Saver, boundary: Boundary) -> None:
+        nonlocal saves
+        original(self, boundary)
+        saves += 1
+        if saves == 3:
+            store = open_store(url)
+            while manifests(store) < 2:
+                time.sleep(0.02)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Saver.save = save  # type: ignore[method-assign]
+    train(case, out, url, environ)
+
+
+def manifests(store: Any) -> int:
+    return sum(key.endswith(MANIFEST) for key in store.list("checkpoints"))
 
 
 def resume(url: str, out: Path, environ: dict[str, str]) -> None:

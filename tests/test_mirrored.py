@@ -81,10 +81,8 @@ def test_a_killed_run_whose_disk_is_lost_goes_on_elsewhere_bit_for_bit(
     if place.kind == "memory":  # which is this process's, and so must be who trains
         _train_until_lost(case, lost, place.url)
     else:
-        process = killing.start(mirrored.train, case, lost, place.url, place.environ)
-        _wait_for(lambda: _manifests(place.store()) >= 2)
-        process.kill()
-        process.join()
+        process = killing.start(mirrored.train_and_die, case, lost, place.url, place.environ)
+        process.join(killing.PATIENCE)
         assert process.exitcode == -9
     shutil.rmtree(lost)
     if place.kind == "memory":
@@ -100,20 +98,19 @@ def test_a_killed_run_whose_disk_is_lost_goes_on_elsewhere_bit_for_bit(
 def _train_until_lost(case: str, out: Path, url: str) -> None:
     """Train here until something breaks in the middle, of which nothing is saved."""
     env, settings = killing.CASES[case]
-    store = open_store(url)
+    store, steps = open_store(url), 0
 
     def metrics(info: Any) -> dict[str, float]:
-        if _manifests(store) >= 2:
+        nonlocal steps
+        steps += 1
+        if steps > settings["total_steps"] // 2:
+            _wait_for(lambda: mirrored.manifests(store) >= 2)
             raise SystemExit(3)
         return {}
 
     given = {**settings, "collector": "local", "metrics": metrics}
     with pytest.raises(SystemExit):
         surefoot.train(env, out=out, mirror=url, output="quiet", **given)
-
-
-def _manifests(store: Any) -> int:
-    return sum(key.endswith(MANIFEST) for key in store.list("checkpoints"))
 
 
 def _wait_for(condition: Any, seconds: float = 120.0) -> None:
