@@ -80,12 +80,13 @@ def costs(flags: list[str]) -> tuple[float, float, float]:
     """Return microseconds per step, and shares of the time: of reporting within the loop, and of
     a core for threads besides it."""
     samples: list[tuple[float, float]] = []
+    seen: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as place:
         log = Path(place) / "run" / "metrics.jsonl"
 
         def watch(pid: int) -> None:
             if log.exists() and log.read_bytes().count(b"\n") > WARM:
-                samples.append((time.perf_counter(), _besides(pid)))
+                samples.append((time.perf_counter(), _besides(pid, seen)))
 
         given = [flag.format(place=place) for flag in flags]
         rows = train(Path(place) / "run", given, watch=watch)[WARM:]
@@ -97,15 +98,16 @@ def costs(flags: list[str]) -> tuple[float, float, float]:
     return 1e6 * spent / steps, seconds["time/reporting"] / spent, besides
 
 
-def _besides(pid: int) -> float:
-    """Return the processor time, in seconds, of all threads of a process but its first."""
-    total = 0.0
+def _besides(pid: int, seen: dict[str, float]) -> float:
+    """Return the processor time, in seconds, of all threads of a process but its first, with those
+    that have been seen before and have ended."""
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             if task.name != str(pid):
                 fields = (task / "stat").read_text().rpartition(")")[2].split()
-                total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return total
+                ticks = int(fields[11]) + int(fields[12])
+                seen[task.name] = ticks / os.sysconf("SC_CLK_TCK")
+    return sum(seen.values())
 
 
 def sinks(repeats: int) -> None:
