@@ -1,11 +1,13 @@
 """What it costs to watch a training, to keep it elsewhere, and to look back at a long one.
 
-    python benchmarks/watching.py [--repeats 5] [sinks mirrors report]
+    python benchmarks/watching.py [--repeats 6] [sinks mirrors report]
 
-The same training without any sink but the log, with each alone, and with all of them: the
-dashboard on a pseudo-terminal, TensorBoard, and W&B, which is offline. The same without a mirror,
-with one that is a directory, and with one that takes connections and never answers. Then a report
-about 10 million steps.
+The same training without any sink but the log, and with all of them: the dashboard on a
+pseudo-terminal, TensorBoard, and W&B, which is offline; and what the log itself takes, by writing
+its lines again. The same without a mirror, with one that is a directory, and with one that takes
+connections and never answers. Two are trained at once, each on a core of its own, which they swap
+the next time: so whatever else slows the machine slows both, and threads besides the training take
+their time from it. Then a report about 10 million steps.
 """
 
 from __future__ import annotations
@@ -22,10 +24,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from apart import in_turn, spread
+from apart import spread
+
+from surefoot.sinks.jsonl import JsonLines
 
 STEPS, WARM = 100_000, 200
 """Of a training, and iterations of it that do not count: TensorBoard and W&B are loaded in them,
@@ -36,9 +41,6 @@ ROWS = 50_000
 """Of the long run's metrics."""
 SINKS = {
     "the log alone": ["--quiet", "--no-tensorboard"],
-    "dashboard": ["--no-tensorboard"],
-    "TensorBoard": ["--quiet"],
-    "W&B": ["--quiet", "--no-tensorboard", "--wandb.mode", "offline"],
     "dashboard, TensorBoard, W&B": ["--wandb.mode", "offline"],
 }
 MIRRORED = [*SINKS["the log alone"], "--checkpoint-every", "5000", "--mirror-wait", "1", "--mirror"]
@@ -50,12 +52,17 @@ MIRRORS = {
 
 
 def train(
-    out: Path, flags: list[str], steps: int = STEPS, watch: Callable[[int], None] = lambda pid: None
+    out: Path,
+    flags: list[str],
+    steps: int = STEPS,
+    watch: Callable[[int], None] = lambda pid: None,
+    core: int | None = None,
 ) -> list[dict[str, float]]:
-    """Train on a terminal that nobody looks at; return the metrics. `watch` hears of the process
-    several times a second."""
+    """Train on a terminal that nobody looks at, and on one core if that is given; return the
+    metrics. `watch` hears of the process several times a second."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "surefoot", "train", "CartPole-v1", "--out", str(out)]
+    pinned = [] if core is None else ["taskset", "--cpu-list", str(core)]
+    command = [*pinned, sys.executable, "-m", "surefoot", "train", "CartPole-v1", "--out", str(out)]
     words = [*command, "--total-steps", str(steps), "--hall-of-fame", "0", *flags]
     child = subprocess.Popen(words, stdout=theirs, stderr=subprocess.DEVNULL, stdin=theirs)
     os.close(theirs)
@@ -76,9 +83,9 @@ def _drain(terminal: int) -> None:
         os.close(terminal)
 
 
-def costs(flags: list[str]) -> tuple[float, float, float]:
-    """Return microseconds per step, and shares of the time: of reporting within the loop, and of
-    a core for threads besides it."""
+def costs(flags: list[str], core: int) -> tuple[float, float, float, float]:
+    """Return microseconds per step, and shares of the time: of reporting within the loop, of a
+    core for threads besides it, and of writing the log, which is part of the first."""
     samples: list[tuple[float, float]] = []
     seen: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as place:
@@ -89,13 +96,25 @@ def costs(flags: list[str]) -> tuple[float, float, float]:
                 samples.append((time.perf_counter(), _besides(pid, seen)))
 
         given = [flag.format(place=place) for flag in flags]
-        rows = train(Path(place) / "run", given, watch=watch)[WARM:]
+        rows = train(Path(place) / "run", given, watch=watch, core=core)[WARM:]
+        logging = _log(rows, Path(place))
     parts = [n for n in rows[-1] if n.startswith("time/") and n != "time/steps_per_second"]
     seconds = {name: sum(row.get(name, 0.0) for row in rows) for name in parts}
     spent, steps = sum(seconds.values()), sum(row["rollout/steps"] for row in rows)
     (begun, before), (ended, after) = samples[0], samples[-ENDING]
     besides = (after - before) / (ended - begun)
-    return 1e6 * spent / steps, seconds["time/reporting"] / spent, besides
+    return 1e6 * spent / steps, seconds["time/reporting"] / spent, besides, logging / spent
+
+
+def _log(rows: list[dict[str, float]], place: Path) -> float:
+    """Return the seconds it takes to write these metrics to a log."""
+    log = JsonLines(place)
+    begun = time.perf_counter()
+    for row in rows:
+        log.write(int(row["step"]), row)
+    seconds = time.perf_counter() - begun
+    log.close()
+    return seconds
 
 
 def _besides(pid: int, seen: dict[str, float]) -> float:
@@ -124,15 +143,26 @@ def mirrors(repeats: int) -> None:
 
 
 def compare(ways: dict[str, list[str]], repeats: int) -> None:
-    found = in_turn(list(ways), lambda way: costs(ways[way]), repeats)
-    first = statistics.median(cost for cost, *_ in next(iter(found.values())))
-    print(f"CartPole-v1, {STEPS:,} steps, µs per step, medians of {repeats}")
-    for way, measured in found.items():
-        all_costs, *shares = zip(*measured, strict=True)
-        ratio = statistics.median(all_costs) / first
-        within, besides = (statistics.median(share) for share in shares)
-        share = f"reporting {within:.1%} of the time, threads besides {besides:.1%} of a core"
-        print(f"  {way:<30}{spread(all_costs, 1):<28}{ratio:5.3f} ×   {share}", flush=True)
+    first, *others = ways
+    print(f"CartPole-v1, {STEPS:,} steps, medians of {repeats} pairs at once, a core each")
+    for way in others:
+        pairs = [_pair(ways[first], ways[way], turn) for turn in range(repeats)]
+        ratios = [theirs[0] / ours[0] for ours, theirs in pairs]
+        print(f"  {way}, in units of {first}: {spread(ratios, 3)} ×")
+        for name, place in ((first, 0), (way, 1)):
+            micros, *shares = zip(*(pair[place] for pair in pairs), strict=True)
+            within, besides, logging = (statistics.median(share) for share in shares)
+            share = f"reporting {within:.1%} of the time (the log {logging:.2%}), "
+            share += f"threads besides {besides:.1%} of a core"
+            print(f"    {name:<30}{spread(micros, 1)} µs per step   {share}", flush=True)
+
+
+def _pair(one: list[str], other: list[str], turn: int) -> list[tuple[float, ...]]:
+    """Train in two ways at once; who has which core changes from turn to turn."""
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    placed = zip((one, other), cores if turn % 2 else reversed(cores), strict=True)
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda at: costs(*at), placed))
 
 
 def report(repeats: int) -> None:
@@ -157,7 +187,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parts = {"sinks": sinks, "mirrors": mirrors, "report": report}
     parser.add_argument("parts", nargs="*", default=list(parts))
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=6)
     options = parser.parse_args()
     for name in options.parts:
         parts[name](options.repeats)

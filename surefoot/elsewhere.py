@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 from shlex import quote
 from typing import Any
 
-from surefoot.core.errors import RunError, StoreError, SurefootError
+from surefoot.core.errors import Missing, RunError, StoreError, SurefootError
 from surefoot.mirroring import Show, unsent
 from surefoot.run import Run
-from surefoot.store.fetching import Source, put_in_place, staged
+from surefoot.store.fetching import LOOKS, Source, put_in_place, staged
 from surefoot.store.lease import Lease, holder
 from surefoot.store.mirror import Mirror
 from surefoot.store.places import joined, open_store, require_apart, settled
@@ -61,10 +61,17 @@ def to_look_at(url: str, checkpoint: str | int) -> Iterator[Run]:
     """Fetch a run with one checkpoint's policy, for as long as it is needed."""
     with tempfile.TemporaryDirectory(prefix="surefoot-") as place:
         path = Path(place) / name_of(url)
-        path.mkdir()
-        source = Source(open_store(url), url, path)
-        source.about()
-        source.contents_of(Run.open(path).checkpoint(checkpoint))
+        for look in range(LOOKS):
+            path.mkdir()
+            try:
+                source = Source(open_store(url), url, path)
+                source.about()
+                source.contents_of(Run.open(path).checkpoint(checkpoint))
+                break
+            except Missing:  # it has just been deleted, as there is a newer one
+                if look == LOOKS - 1:
+                    raise
+                shutil.rmtree(path)
         yield Run.open(path)
 
 

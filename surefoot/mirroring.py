@@ -22,7 +22,7 @@ from surefoot.core.protocols import Store
 from surefoot.run import Run
 from surefoot.store.copying import identity_there
 from surefoot.store.lease import Lease
-from surefoot.store.mirror import Mirror, Mirroring, Unmirrored
+from surefoot.store.mirror import Mirror, Unmirrored
 from surefoot.store.places import open_store, require_apart, resuming, same_directory, settled
 
 NAMED = 3
@@ -39,15 +39,15 @@ Tell: TypeAlias = Callable[[Mapping[str, Any]], None]
 T = TypeVar("T")
 
 
-def build_mirror(config: Config, run: Run, tell: Tell, take_over: bool) -> Mirror | None:
+def build_mirror(config: Config, run: Run, tell: Tell, take_over: bool) -> Mirror | Unmirrored:
     """Make what copies a run elsewhere, if that is asked for. A place that does not answer now is
     no reason not to train; one that refuses is."""
     if not config.mirror:
-        return None
+        return Unmirrored()
     if same_directory(config.mirror, run.path):
         message = f"{run.path} is its own mirror: it is kept nowhere else (--out fetches it first)"
         tell({"event": "mirror", "message": message})
-        return None
+        return Unmirrored()
     require_apart(config.mirror, run.path)
     mirror = Mirror(run.path, config.mirror, config.mirror_keep, tell, take_over)
     try:
@@ -88,16 +88,17 @@ def require_free(config: Config, out: Path | None) -> None:
     """Refuse a place that cannot be used for a new run, before anything is trained."""
     if not config.mirror:
         return
-    if out is not None:
-        require_apart(settled(config.mirror, out.name), out)
+    place = settled(config.mirror, out.resolve().name) if out else config.mirror
+    if out:
+        require_apart(place, out)
     try:
-        there = promptly(lambda: tried(open_store(config.mirror)), config.mirror)
+        there = promptly(lambda: tried(open_store(place)), place)
     except Unreachable:
         return  # the mirror will say so, and try again
     if there is not None:
         raise RunError(
-            f"{config.mirror} holds a run, which is never overwritten; go on with it by "
-            f"`{resuming(config.mirror)}`, or choose another place"
+            f"{place} holds a run, which is never overwritten; go on with it by "
+            f"`{resuming(place)}`, or choose another place"
         )
 
 
@@ -113,13 +114,11 @@ def tried(store: Store) -> bytes | None:
     return there
 
 
-def for_training(mirror: Mirror | None) -> Mirroring:
-    return mirror or Unmirrored()
-
-
-def finish(mirror: Mirror | None, config: Config, run: Run, output: Output, seconds: float) -> None:
+def finish(
+    mirror: Mirror | Unmirrored, config: Config, run: Run, output: Output, seconds: float
+) -> None:
     """Wait until the copy has everything, but not too long; say what is missing."""
-    if mirror is None:
+    if isinstance(mirror, Unmirrored):
         return
     complete = False
     try:

@@ -18,7 +18,7 @@ from surefoot.elsewhere import fetch_to_go_on
 from surefoot.envs.make import Factory, reference
 from surefoot.envs.probe import Kind
 from surefoot.learn.build import settle_compile
-from surefoot.mirroring import require_unleased
+from surefoot.mirroring import require_free, require_unleased
 from surefoot.policy.files import actor_file
 from surefoot.run import Run
 from surefoot.store import durable, loader
@@ -91,9 +91,9 @@ def resume(
         config = settle_compile(_with_workers(_changed(config, watching), make, stepping))
         kind = find_way(config, make).kind if found.state is None else _kind(found.state)
         with prepared(config, make, kind, render) as training:
-            notes = [*fetched, *_restore(training, found, allow_inexact), *extension]
+            notes = [*_restore(training, found, allow_inexact), *extension]
             notes += collector_notes(Chosen(config))
-            opening = _opening(run, found, notes)
+            opening = _opening(run, found, fetched, notes)
             require_unleased(config, take_over)
             # A kill after any of these leaves a run that resumes: what is set aside goes newest
             # first, the settings alone decide how far to go, and metrics are cut last.
@@ -157,6 +157,7 @@ def fork(
     )
     choice = choose(config, make)
     config = settle_compile(choice.config)
+    require_free(config, Path(out) if out else None)
     kind = _kind(state) if same_episodes else find_way(config, make).kind
     with prepared(config, make, kind) as training:
         shared = same_task and _shares_experience(parent.config, config)
@@ -311,9 +312,9 @@ def _inherit(
     return ["every row begins a new episode"]
 
 
-def _opening(run: Run, found: Found, notes: list[str]) -> dict[str, Any]:
+def _opening(run: Run, found: Found, fetched: list[str], notes: list[str]) -> dict[str, Any]:
     """Write down, for the journal and for people, from where the run goes on."""
-    lines = list(found.passed.values())
+    lines = [*fetched, *found.passed.values()]
     if found.checkpoint:
         lines.append(f"resumed at step {found.step:,} from {found.checkpoint.path}")
     else:

@@ -33,7 +33,7 @@ from surefoot.envs.make import Factory, absolute, factory, name_of, reference
 from surefoot.envs.probe import Kind
 from surefoot.evaluate import Evaluation, evaluate
 from surefoot.learn.build import build_learner, settle_compile
-from surefoot.mirroring import AT_ONCE, build_mirror, finish, for_training, require_free
+from surefoot.mirroring import AT_ONCE, build_mirror, finish, require_free
 from surefoot.ondemand import OnDemand
 from surefoot.run import Run
 from surefoot.saving import build_saver
@@ -182,7 +182,7 @@ def carry_out(
     sink = FanOut([log, view, *boards])
     evaluate_now = _evaluator(config, make, training.collector.spec, training.learner)
     mirror = build_mirror(config, run, training.events, take_over)
-    saver = build_saver(run, log.commit, sink.event, for_training(mirror))
+    saver = build_saver(run, log.commit, sink.event, mirror)
     cameras = Cameras(make, config.env, config.seed, run.path / "videos", sink.event)
     on_demand = OnDemand(wishes, evaluate_now, lambda at: film(run, cameras, at), saver, sink.event)
     parts = Parts(
@@ -196,19 +196,35 @@ def carry_out(
         cameras=cameras,
         on_demand=on_demand,
         alert=view.alert,
-        mirror=for_training(mirror),
+        mirror=mirror,
     )
     patience = min(AT_ONCE, config.mirror_wait)
     try:
-        sink.event({**opening, "machine": hardware.described()})
-        training.events.listen(sink.event)
-        if log.missing:
-            message = f"metrics.jsonl lacks {log.missing:,} bytes that were there: a gap in curves"
-            sink.event({"event": "metrics-missing", "message": message})
-        ending = fit(parts)
-        cameras.wait()
-        step, patience = training.progress.steps, config.mirror_wait
-        sink.event({"event": ending.event, "reason": ending.reason, "step": step})
+        with _breaking_off(sink):
+            sink.event({**opening, "machine": hardware.described()})
+            training.events.listen(sink.event)
+            if log.missing:
+                gap = f"metrics.jsonl lacks {log.missing:,} bytes that were there: a gap in curves"
+                sink.event({"event": "metrics-missing", "message": gap})
+            ending = fit(parts)
+            cameras.wait()
+            step, patience = training.progress.steps, config.mirror_wait
+            sink.event({"event": ending.event, "reason": ending.reason, "step": step})
+    finally:
+        try:
+            cameras.close()
+            sink.close()
+        finally:
+            finish(mirror, config, run, output, patience)
+            saver.tidy()  # of what had to stay until it was elsewhere
+    return run
+
+
+@contextmanager
+def _breaking_off(sink: Sink) -> Iterator[None]:
+    """Write down what a run breaks off by."""
+    try:
+        yield
     except Interrupted as stopped:
         sink.event({"event": "signal", "reason": signal.Signals(stopped.signal).name})
         raise
@@ -218,14 +234,6 @@ def carry_out(
     except BaseException as error:
         sink.event({"event": "fault", "error": f"{type(error).__name__}: {error}"})
         raise
-    finally:
-        try:
-            cameras.close()
-            sink.close()
-        finally:
-            finish(mirror, config, run, output, patience)
-            saver.tidy()  # of what had to stay until it was elsewhere
-    return run
 
 
 def fit(parts: Parts) -> Ending:

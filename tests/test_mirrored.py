@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from surefoot.run import Run
 from surefoot.store import lease, mirror
 from surefoot.store.checkpoint import MANIFEST, Checkpoints
 from surefoot.store.copying import Copy
+from surefoot.store.fetching import Source
 from surefoot.store.lease import Lease, Leased, Owner
 from surefoot.store.places import open_store
 from surefoot.store.plain import Directory
@@ -267,6 +270,11 @@ def test_a_place_with_another_run_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="holds a run, which is never overwritten"):
         train(tmp_path / "other", there)
     assert not (tmp_path / "other").exists()
+    with pytest.raises(RunError, match="holds a run, which is never overwritten"):
+        surefoot.fork(run, out=tmp_path / "other", mirror=there, total_steps=4096, output="quiet")
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(RunError, match="holds a run, which is never overwritten"):
+        train(tmp_path / "here" / "there", f"{tmp_path}/")
     other = train(tmp_path / "other", total_steps=256)
     with pytest.raises(RunError, match="holds another run"):
         push(other.path, there, 3, False, silent)
@@ -316,17 +324,75 @@ def test_who_has_lost_the_lease_stops_sending_and_trains_on(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there, said = tmp_path / "there", list[Any]()
+    monkeypatch.setattr(lease, "RENEW", 0.2)
     sender = mirror.Mirror(run, str(there), 3, said.append)
     assert sender.begun(20.0) == ""
     assert sender.complete(20.0)
-    monkeypatch.setattr(lease, "RENEW", -1.0)
-    leased(Directory(there), tmp_path, owner())
-    sender.wake()
-    _wait_for(lambda: sender.lost)
+
+    def has_lost_it() -> bool:
+        leased(Directory(there), tmp_path, owner())  # again, as a renewal may have just been made
+        sender.wake()
+        return sender.lost
+
+    _wait_for(has_lost_it)
     sender.metrics()
     assert "was taken over by elsewhere" in said[0]["message"]
     sender.close()
     assert json.loads((there / lease.KEY).read_text())["host"] == "elsewhere"
+
+
+def test_a_lease_is_renewed_by_itself_until_it_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "RENEW", 0.05)
+    store = Directory(tmp_path / "there")
+    ours = Lease(store, str(tmp_path / "there"))
+    ours.take()
+    ours.keep()
+    first = ours.owner()
+    assert first
+    _wait_for(lambda: (now := ours.owner()) is not None and now.renewed > first.renewed)
+    ours.release()
+    time.sleep(3 * lease.RENEW)
+    assert store.list() == {}
+
+
+def test_a_lease_that_another_machine_wrote_beside_ours_is_seen(
+    google: Place, tmp_path: Path
+) -> None:
+    assert google.drive
+    store = google.store()
+    leased(store, tmp_path, owner(host="first"))
+    (ours,) = (file for file in google.drive.files.values() if file.name == lease.KEY)
+    text = ours.content.replace(b"first", b"second")
+    theirs = replace(ours, id="theirs", content=text, modified=ours.modified + 1)
+    google.drive.files["theirs"] = theirs
+    seen = Lease(store, google.url).owner()
+    assert seen is not None
+    assert seen.host == "second"
+
+
+def test_a_run_is_fetched_while_old_checkpoints_are_deleted_there(
+    run: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    push(run, str(there), 3, False, silent)
+    store, place = Directory(there), tmp_path / "place"
+    source = Source(store, str(there), place)
+    oldest, *others = Checkpoints(there).paths()
+    for file in (oldest / MANIFEST, *oldest.iterdir()):
+        store.delete(f"checkpoints/{oldest.name}/{file.name}")
+    source.everything(lambda done, total: None)
+    assert [path.name for path in Checkpoints(place).paths()] == [path.name for path in others]
+    assert files(place) == files(there)
+
+
+def test_what_uploads_that_were_killed_have_left_is_removed(run: Path, tmp_path: Path) -> None:
+    left = tmp_path / "there" / "checkpoints" / "step_000000000256" / ".staging-tensors-7"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half")
+    push(run, str(tmp_path / "there"), 3, False, silent)
+    assert not left.exists()
 
 
 @pytest.fixture
@@ -507,15 +573,19 @@ def test_a_place_that_cannot_be_written_leaves_no_run_behind(
     assert not (tmp_path / "run").exists()
 
 
-def command(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    import os
-
-    return subprocess.run(
-        [sys.executable, "-m", "surefoot", *words],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environ},
-    )
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command; its output ends with the arguments that processes were seen with."""
+    line, seen = [sys.executable, "-m", "surefoot", *words], set[bytes]()
+    child = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            out, errors = child.communicate(timeout=0.3)
+            break
+        for one in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):  # the process has ended
+                seen.add(one.read_bytes())
+    arguments = b"\n".join(seen).decode(errors="replace")
+    return subprocess.CompletedProcess(line, child.returncode, out + arguments, errors)
 
 
 SHORT = ["--total-steps", "1024", "--envs", "4", "--ppo.horizon", "32", "--hall-of-fame", "0"]

@@ -226,3 +226,6 @@ class Store(Protocol):
 
     def delete(self, key: str) -> None:
         """Keep it no longer; it may be gone already."""
+
+    def sweep(self) -> None:
+        """Remove what puts that were broken off have left; for who alone writes there."""

@@ -34,8 +34,9 @@ from surefoot.store.retention import kept_steps
 FIRST, LOGS = ("run.json", "config.yaml"), ("metrics.jsonl", "journal.jsonl")
 OURS = ("checkpoints", "segments", "wandb", "lock", LEASE)
 """Names in a run's directory that are seen to apart, or are of no use elsewhere."""
-LOG_SECONDS = 60.0
-"""How often files that grow are sent at most, but for checkpoints and the end of a run."""
+LOG_SECONDS, LOG_RATE = 60.0, 100_000
+"""How often files that grow are sent at most, and bytes per second that this may come to, since
+they are sent whole; but for checkpoints and the end of a run."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,9 @@ class Nowhere:
         raise Unreachable("it is not open")
 
     def delete(self, key: str) -> None:
+        raise Unreachable("it is not open")
+
+    def sweep(self) -> None:
         raise Unreachable("it is not open")
 
 
@@ -265,7 +269,8 @@ class Copy:
         return not same
 
     def _due(self) -> bool:
-        return time.monotonic() - self._logs_sent > LOG_SECONDS
+        size = sum(self.there[name].size for name in LOGS if name in self.there)
+        return time.monotonic() - self._logs_sent > max(LOG_SECONDS, size / LOG_RATE)
 
     def _sent(self, file: File) -> bool:
         """Send a file, unless it has gone meanwhile; say which."""

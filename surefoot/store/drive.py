@@ -121,9 +121,7 @@ class Drive:
     def get(self, key: str, file: Path) -> None:
         path = self._path(key)
         with _told(path):
-            if path in self._known and self._received(self._known[path], file):
-                return
-            found = self._found(path)  # somebody else may have replaced it
+            found = self._found(path)  # never what we know: somebody else may have replaced it
             if found is None:
                 raise Missing(f"there is no gdrive://{path}")
             if not self._received(found, file):
@@ -151,6 +149,9 @@ class Drive:
                 except HttpError as error:
                     if error.resp.status != 404:
                         raise
+
+    def sweep(self) -> None:
+        pass  # an upload that is not finished leaves nothing
 
     def _removal(self, file: str) -> Any:
         """Ask to delete a file; in a shared drive, to trash it, which more people may."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 
@@ -23,6 +24,11 @@ from surefoot.store.checkpoint import (
 from surefoot.store.copying import FIRST, LOGS
 from surefoot.store.lease import KEY as LEASE
 
+LOOKS = 3
+"""How often to look what is there, where whoever trains deletes old checkpoints meanwhile."""
+FIXED = ("checkpoints/", "segments/")
+"""How keys begin of what does not change while it is there."""
+
 
 class Source:
     """A run at a place elsewhere, of which parts are fetched into a directory."""
@@ -39,16 +45,33 @@ class Source:
 
     def everything(self, tell: Callable[[int, int], None]) -> None:
         """Fetch all there is; `tell` hears how many bytes of how many are here."""
+        for _ in range(LOOKS):
+            if self._fetched_everything(tell):
+                break
+            self._there = self._store.list()
+        for path in self.checkpoints.paths():
+            if not (path / MANIFEST).exists():  # it was being sent, or deleted
+                shutil.rmtree(path)
+
+    def _fetched_everything(self, tell: Callable[[int, int], None]) -> bool:
+        """Fetch what is not here yet; say whether it was all still there."""
         wanted = {key: kept.size for key, kept in self._there.items() if key != LEASE}
-        total, done = sum(wanted.values()), 0
+        total, done, whole = sum(wanted.values()), 0, True
         for key in sorted(wanted, key=lambda key: key.endswith(MANIFEST)):
-            self._fetch(key)
+            try:
+                self._fetch(key)
+            except Missing:
+                whole = False
             done += wanted[key]
             tell(done, total)
+        return whole
 
     def about(self) -> None:
         """Fetch what is known of the run without its checkpoints' contents."""
-        self._fetch_all([*FIRST, "journal.jsonl", *self._manifests()])
+        self._fetch_all([*FIRST, "journal.jsonl"])
+        for key in self._manifests():
+            with suppress(Missing):  # it has just been deleted
+                self._fetch(key)
 
     def to_go_on(self, checkpoint: str | int | None, allow_inexact: bool) -> None:
         """Fetch what a resume needs: the newest checkpoint that is whole, or the one asked for,
@@ -118,11 +141,17 @@ class Source:
         path = self.into / key
         if self.into.resolve() not in path.resolve().parents:
             raise RunError(f"{key!r:.100} would lie outside of the run")
+        if key.startswith(FIXED) and path.exists():
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._store.get(key, path)
-        fixed = key.startswith(("checkpoints/", "segments/"))  # others may have changed meanwhile
-        if fixed and path.stat().st_size != self._there[key].size:
-            raise RunError(f"{key} did not arrive whole; try again")
+        arriving = path.with_name(f"{durable.STAGING}{path.name}")
+        try:
+            self._store.get(key, arriving)
+            if key.startswith(FIXED) and arriving.stat().st_size != self._there[key].size:
+                raise RunError(f"{key} did not arrive whole; try again")
+            os.replace(arriving, path)
+        finally:
+            arriving.unlink(missing_ok=True)
 
 
 def staged(out: Path) -> Path:

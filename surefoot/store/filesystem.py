@@ -90,6 +90,14 @@ class FileSystem:
         with self._told(path), suppress(FileNotFoundError):
             self._files.rm_file(path)
 
+    def sweep(self) -> None:
+        if self._scheme in WHOLE:
+            return
+        with self._told(self._root), suppress(FileNotFoundError):
+            for path in self._files.find(self._root):
+                if path.rpartition("/")[2].startswith(STAGING):
+                    self._files.rm_file(path)
+
     def _send(self, file: Path, path: str) -> None:
         self._files.put_file(str(file), path)
 

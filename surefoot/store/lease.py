@@ -11,13 +11,17 @@ import uuid
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from threading import Event, Thread
 
-from surefoot.core.errors import Missing, RunError, Unreachable
+from surefoot.core.errors import Missing, RunError, StoreError, Unreachable
 from surefoot.core.protocols import Store
+from surefoot.store.places import open_store
 
 KEY = "lease.json"
 RENEW, STALE = 30.0, 300.0
 """Seconds after which a lease is renewed, and is nobody's any more."""
+LEAVING = 2.0
+"""Seconds to wait for a renewal that is under way when the lease is given back."""
 SETTLE = 0.5
 """Seconds after which who took a lease looks whether somebody else took it at the same moment."""
 
@@ -91,7 +95,7 @@ class Lease:
 
     def __init__(self, store: Store, url: str) -> None:
         self._store, self._url = store, url
-        self._renewed = 0.0
+        self._renewal: Renewal | None = None
 
     def require_free(self) -> None:
         """Refuse a place that somebody else writes to."""
@@ -117,11 +121,19 @@ class Lease:
         other = before is not None and before.id != me().id
         return f"took over {self._url} from {before.described()}" if before and other else ""
 
+    def keep(self) -> None:
+        """Renew it from now on, until it is given back."""
+        self._renewal = Renewal(self._url)
+
+    def require(self) -> None:
+        """Raise Leased where it is known that somebody else has become the owner."""
+        if self._renewal and self._renewal.lost:
+            raise self._renewal.lost
+
     def renew(self) -> None:
         """Say that the owner is there; raise Leased where somebody else has become it."""
-        if time.monotonic() - self._renewed >= RENEW:
-            self.check()
-            self._write()
+        self.check()
+        self._write()
 
     def check(self) -> None:
         """Raise Leased where somebody else has become the owner, or was it and has left."""
@@ -133,8 +145,14 @@ class Lease:
 
     def release(self) -> None:
         """Let others have it."""
+        self.forget()
         if (now := self.owner()) and now.id == me().id:
             self._store.delete(KEY)
+
+    def forget(self) -> None:
+        """Renew it no longer."""
+        if self._renewal:
+            self._renewal.end()
 
     def owner(self) -> Owner | None:
         """Read who owns the place."""
@@ -151,7 +169,33 @@ class Lease:
             file = Path(place) / KEY
             file.write_text(json.dumps({**asdict(me()), "renewed": time.time()}))
             self._store.put(KEY, file)
-        self._renewed = time.monotonic()
+
+
+class Renewal:
+    """Renews a lease on a thread, and by a connection, of its own: a file may take longer to send
+    than a lease lasts."""
+
+    def __init__(self, url: str) -> None:
+        self.lost: Leased | None = None
+        self._url, self._over = url, Event()
+        self._thread = Thread(target=self._attend, name="lease", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join(LEAVING)
+
+    def _attend(self) -> None:
+        lease: Lease | None = None
+        while not self._over.wait(RENEW):
+            try:
+                lease = lease or Lease(open_store(self._url), self._url)
+                lease.renew()
+            except Leased as error:
+                self.lost = error
+                return
+            except StoreError:
+                lease = None  # it is opened anew next time
 
 
 def read_owner(file: Path) -> Owner | None:

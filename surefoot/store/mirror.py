@@ -31,6 +31,9 @@ FIRST_WAIT, LONGEST_WAIT, HURRY = 1.0, 60.0, 5.0
 somebody waits."""
 BRIEFLY, PATIENTLY = 2.0, 10.0
 """Seconds to wait for the thread to end where it will not get done anyway, and else."""
+SHARE, LONGEST_PAUSE = 0.01, 30.0
+"""Of a core, how much the thread may take, but for a pass that is begun; and the seconds that it
+pauses for that at most."""
 REOPEN = 3
 """Failures in a row after which a place is opened anew."""
 LITTLE = 1 << 30
@@ -173,7 +176,7 @@ class Mirror:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         failed = 0
         while not self._leaving and not self.lost:
-            asked = self._asked
+            asked, begun = self._asked, time.thread_time()
             try:
                 complete = self._pass()
             except Exception as error:
@@ -191,12 +194,13 @@ class Mirror:
             with self._lock:
                 self._done = asked if complete else self._done
                 self._lock.notify_all()
+            pause = (time.thread_time() - begun) / SHARE
+            self._rest(min(pause, LONGEST_PAUSE), lambda: self._everything)
             self._rest(EVERY, lambda: self._asked != self._done)
         with self._lock:
             self._lock.notify_all()
-        if not self.lost:
-            with suppress(Exception):
-                self._lease.release()
+        with suppress(Exception):
+            self._lease.release()
 
     def _pass(self) -> bool:
         """Send what is new, and delete what is not to be kept; say whether that is all. Another
@@ -212,13 +216,13 @@ class Mirror:
             if file in left:
                 left.remove(file)
             self._count(left, sent)
-            self._lease.renew()
+            self._lease.require()
 
         self._count(left, sent)
         if not self._ready:
             self._begin()
             return False  # now that it is known what is there, there may be less to do
-        self._lease.renew()
+        self._lease.require()
         for batch in batches:
             if self._leaving or self._asked != asked:
                 return False
@@ -233,6 +237,7 @@ class Mirror:
         store = open_store(self._url)
         if self._sent_something and identity_there(store) is None:
             raise Unreachable(f"{self._url} is gone; is it still mounted?")
+        self._lease.forget()
         self._copy.store, self._lease = store, Lease(store, self._url)
         note = begin(self._copy, self._lease, self._url, self._force)
         self._ready, self._force = True, False
@@ -307,7 +312,9 @@ def begin(copy: Copy, lease: Lease, url: str, force: bool) -> str:
             f"{url} is ahead of {copy.run}: it has {ahead[-1]}, which was never here. Go on from "
             f"there with `{resuming(url)}`, or give that up with --take-over"
         )
+    lease.keep()
     copy.give_up_later()
+    copy.store.sweep()
     return note
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -50,13 +50,11 @@ class Directory:
         if start.is_file():
             return {prefix: Kept(start.stat().st_size, None)}
         with told(str(self._root)):
-            for folder, _, names in os.walk(start, onerror=_raise):
-                for name in names:
-                    path = Path(folder) / name
-                    if not name.startswith(STAGING):
-                        with suppress(FileNotFoundError):  # it has just gone
-                            size = path.stat().st_size
-                            found[path.relative_to(self._root).as_posix()] = Kept(size, None)
+            for path in _within(start):
+                if not path.name.startswith(STAGING):
+                    with suppress(FileNotFoundError):  # it has just gone
+                        size = path.stat().st_size
+                        found[path.relative_to(self._root).as_posix()] = Kept(size, None)
         return found
 
     def delete(self, key: str) -> None:
@@ -67,26 +65,41 @@ class Directory:
                 with suppress(OSError):  # it is not empty, or gone
                     path.parent.rmdir()
 
+    def sweep(self) -> None:
+        with told(str(self._root)):
+            for path in _within(self._root):
+                if path.name.startswith(STAGING):
+                    path.unlink(missing_ok=True)
+
 
 def described(file: Path) -> Kept:
     """Say what a store should have of a file."""
+    return _read(file, lambda block: None)
+
+
+def _copied(file: Path, target: Path) -> Kept:
+    with target.open("wb") as sink:
+        kept = _read(file, sink.write)
+        sink.flush()
+        os.fsync(sink.fileno())
+    return kept
+
+
+def _read(file: Path, use: Callable[[bytes], object]) -> Kept:
+    """Read a file block by block, and describe it."""
     digest, size = hashlib.md5(usedforsecurity=False), 0
     with file.open("rb") as source:
         while block := source.read(BLOCK):
             digest.update(block)
             size += len(block)
+            use(block)
     return Kept(size, digest.hexdigest())
 
 
-def _copied(file: Path, target: Path) -> Kept:
-    digest, size = hashlib.md5(usedforsecurity=False), 0
-    with file.open("rb") as source, target.open("wb") as sink:
-        while block := source.read(BLOCK):
-            digest.update(block)
-            size += sink.write(block)
-        sink.flush()
-        os.fsync(sink.fileno())
-    return Kept(size, digest.hexdigest())
+def _within(start: Path) -> Iterator[Path]:
+    """Find all files below a directory."""
+    for folder, _, names in os.walk(start, onerror=_raise):
+        yield from (Path(folder) / name for name in names)
 
 
 def _raise(error: OSError) -> None:
