@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from surefoot.config import Config, PolicyConfig, PPOConfig, SACConfig, resolve
     from surefoot.core.errors import ConfigError, EnvError, NonFiniteError, RunError, SurefootError
-    from surefoot.evaluate import Evaluation
+    from surefoot.envs.queueing import register_envs
+    from surefoot.evaluate import Evaluation, evaluate_baseline
     from surefoot.policy.agent import Agent
     from surefoot.resume import fork, resume
     from surefoot.run import Run, load
@@ -30,7 +31,8 @@ _HOMES = {
         "RunError",
         "SurefootError",
     ),
-    "surefoot.evaluate": ("Evaluation",),
+    "surefoot.envs.queueing": ("register_envs",),
+    "surefoot.evaluate": ("Evaluation", "evaluate_baseline"),
     "surefoot.policy.agent": ("Agent",),
     "surefoot.resume": ("fork", "resume"),
     "surefoot.run": ("Run", "load"),
@@ -51,8 +53,10 @@ __all__ = [
     "RunError",
     "SACConfig",
     "SurefootError",
+    "evaluate_baseline",
     "fork",
     "load",
+    "register_envs",
     "resolve",
     "resume",
     "train",

@@ -48,6 +48,19 @@ class PPOConfig(Model):
     """Stop an update after an epoch whose mean KL exceeds this; none: never."""
     normalize_returns: bool = False
     """Divide rewards by the running deviation of the discounted return, for learning only."""
+    objective: Literal["discounted", "average"] = "discounted"
+    """What to make as large as possible: the discounted sum of rewards, or their average in a task
+    that never ends, without gamma."""
+    eta: Literal["mean", "learned"] = "mean"
+    """How the average reward is found: from rewards, or from what the critic got wrong."""
+    eta_rate: Fraction = 0.1
+    """How far the average reward follows every rollout."""
+    value_centring: Fraction = 0.1
+    """Share of the mean value that is taken out in every update with the average objective, since
+    values could drift away together."""
+    popart: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Let the critic learn values with their mean and deviation taken out, of which this share
+    follows every update; none: as they are."""
     buffer_steps: NonNegativeInt = 0
     """Learn from the last rollouts that fit into this many steps (0: the newest rollout only)."""
 
@@ -69,6 +82,13 @@ class PPOConfig(Model):
                 f"ppo.microbatch_size={self.microbatch_size} exceeds "
                 f"ppo.minibatch_size={self.minibatch_size}; lower it"
             )
+        self._check_objective()
+        if 0 < self.buffer_steps < rows * self.horizon:
+            raise ConfigError(
+                f"ppo.buffer_steps={self.buffer_steps} has no room for one rollout of {rows} "
+                f"rows × horizon {self.horizon} = {rows * self.horizon} steps; raise it, or leave "
+                f"it at 0"
+            )
         if self.minibatch_size > steps:
             rollout = f"{rows} rows × horizon {self.horizon} = {rows * self.horizon} steps"
             raise ConfigError(
@@ -79,6 +99,23 @@ class PPOConfig(Model):
             raise ConfigError(
                 "ppo.epochs=1 with one minibatch takes one step per update, before which the KL is "
                 "0; raise ppo.epochs or drop the adaptive rate and ppo.target_kl"
+            )
+
+    def _check_objective(self) -> None:
+        """Refuse settings of one objective with the other."""
+        average = self.objective == "average"
+        fields = type(self).model_fields
+        for name in ("eta", "eta_rate", "value_centring"):
+            if not average and getattr(self, name) != fields[name].default:
+                value = getattr(self, name)
+                raise ConfigError(
+                    f"ppo.{name}={value} is for ppo.objective=average; drop it, or use "
+                    f"--ppo.objective average"
+                )
+        if average and self.popart is not None:
+            raise ConfigError(
+                f"ppo.popart={self.popart} is for ppo.objective=discounted: average values are "
+                f"centred already; drop one of them"
             )
 
     def shortened(self, rows: int, steps: int) -> PPOConfig:
@@ -105,6 +142,20 @@ class PPOConfig(Model):
         iterations = -(-total_steps // (rows * self.horizon))
         per_epoch = -(-self.experience_steps(rows) // self.minibatch_size)
         return iterations * self.epochs * per_epoch
+
+    def counts(self, total_steps: int, rows: int) -> dict[str, int]:
+        """Count what a run comes to, by the words that are used for it."""
+        batch = rows * self.horizon
+        return {
+            "rows": rows,
+            "steps per row and rollout": self.horizon,
+            "batch": batch,
+            "minibatch": self.minibatch_size,
+            "minibatches per epoch": -(-self.experience_steps(rows) // self.minibatch_size),
+            "epochs": self.epochs,
+            "rollouts": -(-total_steps // batch),
+            "optimizer steps": self.optimizer_steps(total_steps, rows),
+        }
 
 
 class SACConfig(Model):
@@ -171,6 +222,18 @@ class SACConfig(Model):
         return math.floor(self.updates_per_step * after) - math.floor(
             self.updates_per_step * before
         )
+
+    def counts(self, total_steps: int, rows: int) -> dict[str, int]:
+        """Count what a run comes to, by the words that are used for it."""
+        batch = rows * self.horizon
+        return {
+            "rows": rows,
+            "steps per row and rollout": self.horizon,
+            "batch": batch,
+            "minibatch": self.batch_size,
+            "rollouts": -(-total_steps // batch),
+            "optimizer steps": self.optimizer_steps(total_steps, rows),
+        }
 
     def check(self, total_steps: int) -> None:
         """Refuse sizes with which nothing would ever be learned."""

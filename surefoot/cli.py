@@ -205,6 +205,19 @@ def _play(run: Run, options: EvalOptions) -> int:
     return 0
 
 
+def baseline(words: list[str]) -> int:
+    """Play by a rule in a queueing network: surefoot baseline back_pressure"""
+    from surefoot.options import BaselineOptions, parse
+
+    options = parse(BaselineOptions, words, "baseline")
+    from surefoot.evaluate import evaluate_baseline
+
+    given = (options.env_args, options.episodes, options.steps, options.seed)
+    result = evaluate_baseline(options.rule, *given)
+    print(json.dumps(result.summary()) if options.json_ else described(result, options.rule))
+    return 0
+
+
 def video(words: list[str]) -> int:
     """Film a trained policy:              surefoot video RUN"""
     from surefoot.options import VideoOptions, parse
@@ -387,6 +400,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "resume": resume,
     "fork": fork,
     "eval": evaluate,
+    "baseline": baseline,
     "video": video,
     "report": report,
     "plot": plot,
@@ -402,21 +416,22 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "verify-resume": verify_resume,
     "tune-speed": tune_speed,
 }
-PLAYED = {"episodes", "checkpoint", "seed"}
+PLAYED = {"episodes", "checkpoint", "seed", "steps"}
 """Options of an evaluation that say what is played."""
 CHANGE_NUMBERS = ("envs", "env_backend", "overlap", "threads", "compile")
 """Settings of speed that a run's numbers depend on, if only in their last bits."""
 
 
-def described(result: Evaluation) -> str:
-    """Write an evaluation for people."""
+def described(result: Evaluation, by: str = "") -> str:
+    """Write an evaluation for people; `by` names a rule that played."""
     figures = result.summary()
-    lines = [f"{len(result.episodes)} episodes with the policy of step {result.step:,}"]
-    for name in ("return", "length"):
+    who = by or f"the policy of step {result.step:,}"
+    lines = [f"{len(result.episodes)} episodes with {who}"]
+    for name, title in (("return", "return"), ("lta_return", "per step"), ("length", "length")):
         mean, std, low, high = (figures[f"{name}_{k}"] for k in ("mean", "std", "min", "max"))
-        lines.append(f"  {name:<8}{mean:10.2f} ± {std:.2f}   from {low:.2f} to {high:.2f}")
+        lines.append(f"  {title:<9}{mean:10.2f} ± {std:.2f}   from {low:.2f} to {high:.2f}")
     if result.success_rate is not None:
-        lines.append(f"  success {result.success_rate:10.1%}")
+        lines.append(f"  success  {result.success_rate:10.1%}")
     lines += [f"  env/{name} {value:.4g}" for name, value in result.env.items()]
     return "\n".join(lines)
 
@@ -437,7 +452,8 @@ def _finished(work: Callable[[], Run], options: Shown) -> int:
     if silent:
         return 0
     row = run.summary()
-    best = "" if row["best_return"] is None else f", best return {row['best_return']:.2f}"
+    what = "long-term average" if run.config.score == "lta" else "return"
+    best = "" if row["best_return"] is None else f", best {what} {row['best_return']:.2f}"
     print(f"Ended after {row['steps']:,} steps ({run.ending}){best}.")
     path = quote(str(run.path))
     print(f"The run is in {path}. Next:\n  surefoot eval {path}\n  surefoot report {path}")

@@ -24,6 +24,7 @@ from surefoot.algorithms import PPOConfig as PPOConfig
 from surefoot.algorithms import SACConfig as SACConfig
 from surefoot.core.errors import ConfigError, nearest
 from surefoot.schedules import Interval, Model, Steps
+from surefoot.transforms import Transform
 
 Output: TypeAlias = Literal["auto", "quiet", "json"]
 """What standard output gets: what suits it, nothing, or JSON lines. No setting of a run."""
@@ -94,6 +95,16 @@ class Config(Model):
     env_backend: Literal["gymnasium", "envpool", "prefer-envpool"] = "gymnasium"
     """Whose implementation of a Gymnasium id is stepped in training: Gymnasium's, or EnvPool's in
     C++; prefer-envpool takes EnvPool's where it is installed and has all that is asked for."""
+    reset_every: PositiveInt | None = None
+    """Cut every episode after this many steps of its row, as a time limit does, in training and in
+    evaluations; none: episodes end where the environment ends them, if anywhere."""
+    rewards: tuple[Transform, ...] = ()
+    """What rewards are turned into for learning, one after another, while scores stay raw:
+    time_scaled, normalized, per_horizon, scale:0.01, floor:-100, clip:-10:10, no_state_penalty,
+    add:NAME:WEIGHT, replace:NAME."""
+    score: Literal["return", "lta"] = "return"
+    """What best models, stop_at and the hall of fame compare: the return of an episode, or its
+    long-term average: the return divided by the length."""
     metrics: str = ""
     """Function of info, env or both that returns more metrics, as package.module:function or
     path/to/file.py:function; empty: what environments put into info["metrics"] alone."""
@@ -127,7 +138,7 @@ class Config(Model):
     """CPU threads for torch; results are bit-identical only at the same number. What numpy does,
     acting and small optimizer steps, is on one thread."""
     stop_at: float | None = None
-    """Finish early once the mean return of the recent episodes reaches this; none: do not."""
+    """Finish early once the mean score of the recent episodes reaches this; none: do not."""
     max_hours: PositiveFloat | None = None
     """Stop after this many hours; none: do not."""
     recent_episodes: PositiveInt = 100
@@ -150,6 +161,8 @@ class Config(Model):
     """Evaluate after this many steps, or iterations as 50it; none: never."""
     evaluate_episodes: PositiveInt = 10
     """Episodes per evaluation during training."""
+    evaluate_steps: PositiveInt | None = None
+    """Cut episodes of evaluations after this many steps; none: as reset_every says."""
     num_checkpoints: NonNegativeInt = 3
     """How many policies to leave in models/ on the way, at evenly spaced moments."""
     tensorboard: bool = True
@@ -203,6 +216,13 @@ class Config(Model):
     def optimizer_steps(self) -> int:
         """Return how many optimizer steps a whole run takes, more or less."""
         return self.learning.optimizer_steps(self.total_steps, self.envs)
+
+    def counts(self) -> dict[str, int]:
+        """Count what the run comes to, by the words that are used for it."""
+        counts = self.learning.counts(self.total_steps, self.envs)
+        if self.reset_every is not None:
+            counts["resets of a row"] = self.total_steps // self.envs // self.reset_every
+        return counts
 
     def checkpoint_iterations(self) -> int:
         """Return after how many iterations a checkpoint is due."""

@@ -24,6 +24,7 @@ from surefoot.config import Config
 from surefoot.core import tree
 from surefoot.core.errors import CheckpointError, ConfigError, RunError, SurefootError
 from surefoot.core.state import State
+from surefoot.envs.make import identity
 from surefoot.store import durable
 from surefoot.store.checkpoint import Boundary, Checkpoint, Checkpoints, describe
 from surefoot.store.lease import KEY as LEASE
@@ -266,8 +267,12 @@ class RunDirectory:
 
 
 def problem(config: Config) -> str:
-    """Hash what makes two runs' scores comparable: the environment and its settings."""
-    text = json.dumps([config.env, config.env_args], sort_keys=True, default=str)
+    """Hash what makes two runs' scores comparable: the environment, its settings, and what counts
+    as the score over how many steps."""
+    parts: list[Any] = [config.env, identity(config.env, config.env_args)]
+    if config.score != "return" or config.reset_every is not None:
+        parts += [config.score, config.evaluate_steps or config.reset_every]
+    text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -4,24 +4,52 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 
 from surefoot.collect.facts import Facts, Tally
 from surefoot.core import seeding, tree
+from surefoot.core.episodes import SCORES
 from surefoot.core.errors import RunError
 from surefoot.core.metrics import Averages, Metrics, mean, prefixed, present
-from surefoot.core.protocols import Actor, VectorEnv
+from surefoot.core.protocols import Acting, Actor, VectorEnv, Visible
 from surefoot.core.rollout import Episode
 from surefoot.core.seeding import EpisodeSeeds, Purpose
 from surefoot.core.spec import Spec, differences
-from surefoot.envs.make import Factory, make_some
+from surefoot.core.tree import Array
+from surefoot.envs.baselines import build_baseline
+from surefoot.envs.make import Factory, factory, make_some
+from surefoot.envs.queueing import ID
 
 ROWS = 16
 """Environments that are evaluated side by side at most."""
 MAX_STEPS = 30_000
-"""An episode that is longer than this is taken for one that never ends."""
+"""An episode that is longer than this is taken for one that never ends, unless it is known where it
+is cut."""
+POINTS = 200
+"""Moments of an evaluation at which its average so far is kept, at most."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """The average reward so far, over the rows that evaluate side by side, at some steps."""
+
+    time: list[int] = field(default_factory=list)
+    mean: list[float] = field(default_factory=list)
+    std: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, reward: Array, playing: Array) -> Course:
+        """Follow the first episode of every row; `playing` [T, N] says which steps are theirs."""
+        steps = np.cumsum(playing, axis=0)
+        so_far = np.cumsum(np.where(playing, reward, 0.0), axis=0) / np.maximum(steps, 1)
+        longest = int(playing.any(1).sum())
+        at = np.unique(np.linspace(0, longest - 1, min(longest, POINTS)).astype(int))
+        picked = so_far[at]
+        return cls((at + 1).tolist(), picked.mean(1).tolist(), picked.std(1).tolist())
 
 
 @dataclass(frozen=True)
@@ -33,6 +61,8 @@ class Evaluation:
     """The training step of the policy that played."""
     env: Metrics = field(default_factory=dict)
     """The mean of each metric of the environment over the steps of these episodes."""
+    course: Course = field(default_factory=Course)
+    """How the long-term average came about."""
 
     @property
     def returns(self) -> list[float]:
@@ -51,6 +81,19 @@ class Evaluation:
         return statistics.pstdev(self.returns)
 
     @property
+    def lta_returns(self) -> list[float]:
+        """The long-term average of each: its return divided by its length."""
+        return [episode.lta for episode in self.episodes]
+
+    @property
+    def lta_return_mean(self) -> float:
+        return statistics.fmean(self.lta_returns)
+
+    def score(self, kind: str) -> float:
+        """Return the mean of what `score` says that counts."""
+        return statistics.fmean(SCORES[kind](episode) for episode in self.episodes)
+
+    @property
     def length_mean(self) -> float:
         return statistics.fmean(self.lengths)
 
@@ -64,15 +107,18 @@ class Evaluation:
         figures = present(
             return_mean=self.return_mean,
             return_std=self.return_std,
+            lta_return_mean=self.lta_return_mean,
             length_mean=self.length_mean,
             success_rate=self.success_rate,
         )
-        return prefixed("evaluate", {**figures, **prefixed("env", self.env)})
+        return prefixed("eval", {**figures, **prefixed("env", self.env)})
 
     def summary(self) -> dict[str, float | int]:
         """Return every figure by name."""
         figures: dict[str, float | int] = {"step": self.step, "episodes": len(self.episodes)}
-        for name, values in (("return", self.returns), ("length", self.lengths)):
+        lengths: list[float] = [*self.lengths]
+        columns = {"return": self.returns, "lta_return": self.lta_returns, "length": lengths}
+        for name, values in columns.items():
             figures[f"{name}_mean"] = statistics.fmean(values)
             figures[f"{name}_std"] = statistics.pstdev(values)
             figures[f"{name}_min"] = min(values)
@@ -96,12 +142,26 @@ def evaluate(
     try:
         if different := differences(spec, env.spec):
             raise RunError(f"{make.name} is not what was trained on: {'; '.join(different)}")
-        return play(actor, env, episodes, seed, step)
+        return play(actor, env, episodes, seed, step, make.reset_every or MAX_STEPS)
     finally:
         env.close()
 
 
-def play(actor: Actor, env: VectorEnv, episodes: int, seed: int, step: int) -> Evaluation:
+def evaluate_baseline(
+    rule: str, env_args: Mapping[str, Any], episodes: int, steps: int, seed: int, rows: int = ROWS
+) -> Evaluation:
+    """Play episodes of so many steps in a queueing network by a rule that needs no training."""
+    make = factory(ID, env_args, reset_every=steps)
+    env = cast(Visible, make_some(make, min(episodes, rows)))
+    try:
+        return play(build_baseline(env.first, rule), env, episodes, seed, 0, steps)
+    finally:
+        env.close()
+
+
+def play(
+    actor: Acting, env: VectorEnv, episodes: int, seed: int, step: int, longest: int = MAX_STEPS
+) -> Evaluation:
     """Play whole episodes, a fixed number per row, so that short ones are not over-represented.
 
     Seeds are addressed by (seed, step), so evaluating neither disturbs nor remembers anything.
@@ -112,13 +172,16 @@ def play(actor: Actor, env: VectorEnv, episodes: int, seed: int, step: int) -> E
     obs = env.reset(EpisodeSeeds(seed, Purpose.EVALUATION_RESET, step), done)
     memory = actor.memory(rows)
     steps: list[Facts] = []
-    limit = MAX_STEPS * math.ceil(episodes / rows)
+    limit = longest * math.ceil(episodes / rows) + 1
     for t in range(limit):
         if (done >= quota).all():
-            _, every = Tally(rows).add(Facts.joined(steps))
+            facts = Facts.joined(steps)
+            _, every = Tally(rows).add(facts)
             played = [episode for episode in every if episode.number < quota[episode.row]]
             played.sort(key=lambda e: (e.number, e.row))
-            return Evaluation(played, step, averages.means())
+            ended = facts.ended
+            first = facts.valid & (np.cumsum(ended, axis=0) - ended == 0)
+            return Evaluation(played, step, averages.means(), Course.of(facts.reward, first))
         noise = actor.noise(seeding.generator(seed, Purpose.EVALUATION_ACTION, step, t), rows)
         action, memory = actor.act(tree.map(np.copy, obs), None, memory, noise)
         result, counted = env.step(action), done < quota
@@ -127,6 +190,7 @@ def play(actor: Actor, env: VectorEnv, episodes: int, seed: int, step: int) -> E
         done = done + result.ended
         obs = result.obs
     raise RunError(
-        f"no end of {episodes} episodes within {limit:,} steps; give the environment a time limit "
-        f"(gymnasium.wrappers.TimeLimit, or --env-args max_episode_steps=1000)"
+        f"no end of {episodes} episodes within {limit:,} steps; say where to cut them with "
+        f"--reset-every or --evaluate-steps in training, --steps with eval, or give the "
+        f"environment a time limit"
     )

@@ -40,6 +40,7 @@ from surefoot.schedules import (
     parse_interval,
     parse_schedule,
 )
+from surefoot.transforms import Scale, TimeScaled, parse_transform
 
 M = TypeVar("M", bound=Model)
 
@@ -213,6 +214,8 @@ class EvalOptions(Model):
     """With --best: directory of the runs."""
     episodes: PositiveInt = 20
     """How many whole episodes to play."""
+    steps: PositiveInt | None = None
+    """Cut episodes after this many steps; none: as evaluations in training did."""
     checkpoint: str = "best"
     """best (by evaluation if there is one, else by recent return), last, or a step."""
     stochastic: bool = False
@@ -227,6 +230,23 @@ class EvalOptions(Model):
     """Show the episodes in a window."""
     record: bool = False
     """Write every step of the episodes into the run's trajectories/, for `surefoot report`."""
+    json_: Annotated[bool, arg(name="json")] = False
+    """Print one JSON object instead of text."""
+
+
+class BaselineOptions(Model):
+    """Play episodes in a queueing network by a rule that needs no training."""
+
+    rule: Annotated[Positional[str], arg(metavar="RULE")]
+    """back_pressure, max_weight, longest_queue or random."""
+    env_args: dict[str, Any] = {}
+    """Arguments for the network, KEY=VALUE …, as in training: instance=two_queues."""
+    episodes: PositiveInt = 20
+    """How many episodes to play."""
+    steps: PositiveInt = 10_000
+    """Cut episodes after this many steps."""
+    seed: NonNegativeInt = 0
+    """Seed of the episodes."""
     json_: Annotated[bool, arg(name="json")] = False
     """Print one JSON object instead of text."""
 
@@ -442,6 +462,14 @@ def _interval_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | N
     if not {Steps, Iterations} <= kinds:
         return None
     return _one_word("STEPS|ITERATIONSit", parse_interval, optional=type(None) in kinds)
+
+
+@_registry.primitive_rule
+def _transform_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """Read a transform of rewards as one argument."""
+    if not {Scale, TimeScaled} <= _members(info.type):
+        return None
+    return _one_word("TRANSFORM", parse_transform, optional=False)
 
 
 def _one_word(

@@ -130,11 +130,14 @@ class Player:
     scale: float
     """What the critic's values are to be multiplied by."""
     step: int
+    comparable: bool = True
+    """Whether its values are then of discounted raw rewards."""
 
 
 def reward_scale(kept: State) -> float:
-    """Find what rewards were divided by, in what a learner kept of them."""
-    if not kept:
+    """Find what rewards were divided by over the whole run, in what a learner kept of them."""
+    kept = next((found for name, found in kept.items() if name.endswith("-Scaled")), kept)
+    if "squares" not in kept:
         return 1.0
     found = Moments(*(torch.from_numpy(np.array(kept[name])) for name in Moments._fields))
     return float(moments.deviation(found))
@@ -157,7 +160,7 @@ def record(
         if different := differences(player.spec, env.spec):
             raise RunError(f"{make.name} is not what was trained on: {'; '.join(different)}")
         about = {"env": env_id, "step": player.step, "seed": seed, "gamma": player.gamma}
-        about |= _names(env, env_id)
+        about |= {"comparable": player.comparable, **_names(env, env_id)}
         seeds = EpisodeSeeds(seed, Purpose.EVALUATION_RESET, address)
         obs = env.reset(seeds, np.zeros(env.spec.rows, np.int64))
         for episode in range(episodes):

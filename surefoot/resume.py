@@ -11,7 +11,6 @@ from surefoot.collect.choose import FOR_WORKERS, Chosen, choose
 from surefoot.config import Config, Output, PolicyConfig, build, require_own
 from surefoot.core import tree
 from surefoot.core.best import Best
-from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import CheckpointError, ConfigError, InexactError, RunError
 from surefoot.core.state import State
 from surefoot.elsewhere import fetch_to_go_on
@@ -25,7 +24,7 @@ from surefoot.store import durable, loader
 from surefoot.store.checkpoint import Checkpoint, machine_differences, naming
 from surefoot.store.loader import Found
 from surefoot.store.places import is_url, settled
-from surefoot.train import carry_out, collector_notes, prepared
+from surefoot.train import build_recent, carry_out, collector_notes, prepared
 from surefoot.training import Training
 
 FOR_STEPPING = ("collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error")
@@ -198,8 +197,11 @@ def _found(run: Run, checkpoint: str | int | None, allow_inexact: bool) -> Found
 
 
 def _shares_experience(parent: Config, child: Config) -> bool:
+    """Say whether a child can learn from what its parent has kept; SAC keeps rewards as they were
+    learned from."""
     before: Any = parent.learning
-    return child.learning.shares_experience(before)
+    same = child.algo == "ppo" or child.rewards == parent.rewards
+    return same and child.learning.shares_experience(before)
 
 
 def _require_same_networks(parent: Config, child: Config) -> None:
@@ -248,7 +250,7 @@ def _complete(run: Run, config: Config, found: Found) -> bool:
 
 def _score(config: Config, found: Found) -> float | None:
     """Read the score of the recent episodes out of a checkpoint."""
-    recent = RecentEpisodes(config.recent_episodes)
+    recent = build_recent(config)
     if found.state is not None and found.checkpoint is not None:
         with naming(found.checkpoint.path):
             recent.restore(found.state["recent"])
@@ -300,7 +302,7 @@ def _inherit(
         training.best_return, training.best_evaluation = Best(), Best()
         training.metrics_bytes = 0
         if not same_task:
-            training.recent = RecentEpisodes(training.recent.size)
+            training.recent = training.recent.emptied()
         try:
             if same_episodes and found.manifest.exact:
                 training.restore_environments(state)

@@ -42,8 +42,17 @@ class Run(RunDirectory):
         """Make the policy of a step out of what a checkpoint holds, or would hold."""
         agent = self._agent(step, state)
         actor = build_actor(agent.network, Greedy() if deterministic else Sample())
-        scale = reward_scale(state["learner"].get("rewards", {}))
-        return Player(agent.network, actor, agent.spec, self.config.learning.gamma, scale, step)
+        scale, config = reward_scale(state["learner"].get("rewards", {})), self.config
+        discounted = config.algo == "sac" or config.ppo.objective == "discounted"
+        return Player(
+            agent.network,
+            actor,
+            agent.spec,
+            config.learning.gamma,
+            scale,
+            step,
+            comparable=discounted and not config.rewards,
+        )
 
     def _agent(self, step: int, state: State) -> Agent:
         try:
@@ -65,12 +74,14 @@ class Run(RunDirectory):
         deterministic: bool = True,
         seed: int | None = None,
         render: bool = False,
+        steps: int | None = None,
     ) -> Evaluation:
-        """Play whole episodes with a trained policy in new environments."""
+        """Play whole episodes with a trained policy in new environments; they are cut after so many
+        steps, or as evaluations in training were."""
         _require_episodes(episodes, seed)
         found = self.checkpoint(checkpoint)
         agent = self._agent(found.step, self.read(found, whole=False))
-        make = self.factory({"render_mode": "human"} if render else {})
+        make = self._cut(self.factory({"render_mode": "human"} if render else {}), steps)
         actor = build_actor(agent.network, Greedy() if deterministic else Sample())
         seed = self.config.seed if seed is None else seed
         rows = 1 if render else ROWS
@@ -82,18 +93,25 @@ class Run(RunDirectory):
         checkpoint: str | int = "best",
         deterministic: bool = True,
         seed: int | None = None,
+        steps: int | None = None,
     ) -> Evaluation:
         """Play episodes one after another, and write down every step in `trajectories/`."""
         _require_episodes(episodes, seed)
         player = self.player(checkpoint, deterministic)
         seed = self.config.seed if seed is None else seed
         played, averages = [], Averages()
-        for one in record(player, self.factory({}), self.config.env, episodes, seed):
+        make = self._cut(self.factory({}), steps)
+        for one in record(player, make, self.config.env, episodes, seed):
             name = f"step_{player.step:012d}_seed_{seed}_episode_{one.about['episode']}"
             one.save(self.path / "trajectories" / f"{name}.safetensors")
             averages.add(one.info)
             played.append(one.episode)
         return Evaluation(played, player.step, averages.means())
+
+    def _cut(self, make: Factory, steps: int | None) -> Factory:
+        """Have episodes cut after so many steps, or as the settings say for evaluations."""
+        limit = steps or self.config.evaluate_steps or self.config.reset_every
+        return replace(make, reset_every=limit)
 
     def export(
         self, format: str = "pth", out: Path | None = None, checkpoint: str | int = "best"
@@ -138,7 +156,7 @@ class Run(RunDirectory):
                 raise
             raise RunError(f"{error}; if it is elsewhere now, say so with --env") from None
         try:
-            return replace(make, metrics=measure(metrics))
+            return replace(make, metrics=measure(metrics), reset_every=self.config.reset_every)
         except ConfigError as error:
             if self._metrics is not None:
                 raise

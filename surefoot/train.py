@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,8 @@ RESTORE_NOTES = {
     "fresh": "episodes are cut at every checkpoint so that the run resumes exactly",
     "inexact": "this run cannot be resumed exactly",
 }
+BESTS = {"return": "return", "lta": "lta_return"}
+"""What the best of each kind of score is called in metrics."""
 
 
 @dataclass
@@ -101,7 +103,7 @@ def train(
     name = env if isinstance(env, str) else name_of(env)
     config = config.model_copy(update={"env": name}) if config else resolve(name, None, settings)
     measure = config.metrics if metrics is None else metrics
-    make = factory(env, config.env_args, measure)
+    make = factory(env, config.env_args, measure, config.reset_every)
     choice = choose(config.model_copy(update={"metrics": reference(measure)}), make)
     config = settle_compile(choice.config)
     require_free(config, Path(out) if out else None)
@@ -112,7 +114,7 @@ def train(
         run = Run.create(Path(out) if out else None, config, function, own)
         config = run.config
         with run.lock():
-            notes = collector_notes(choice)
+            notes = [*collector_notes(choice), counted(config)]
             if config.compile == "on":
                 notes.append(
                     f"{config.optimizer_steps():,} optimizer steps, compiled at the first update: "
@@ -124,6 +126,11 @@ def train(
             start |= {"message": "\n".join(notes)} if notes else {}
             start["config"] = config.model_dump(mode="json")
             return carry_out(run, config, make, training, start, output)
+
+
+def counted(config: Config) -> str:
+    """Say in one line what the settings come to."""
+    return ", ".join(f"{name} {count:,}" for name, count in config.counts().items())
 
 
 def collector_notes(choice: Chosen) -> list[str]:
@@ -154,7 +161,7 @@ def prepared(config: Config, make: Factory, kind: Kind, render: bool = False) ->
                 viewer = Viewer(make, config.seed, kind == "rebuild", events)
                 collector = Watched(collector, viewer)
             learner = build_learner(config, collector.spec, events)
-            progress, recent = Progress(config.total_steps), RecentEpisodes(config.recent_episodes)
+            progress, recent = Progress(config.total_steps), build_recent(config)
             yield Training(kind, collector, learner, progress, recent, events)
         except BaseException:
             with suppress(Exception):  # what is on its way is worse news
@@ -262,8 +269,11 @@ def fit(parts: Parts) -> Ending:
                 evaluation = parts.evaluate(progress)
                 if evaluation:
                     update |= evaluation.metrics()
+                    if parts.config.score == "lta":
+                        course = {"step": progress.steps, **vars(evaluation.course)}
+                        parts.sink.event({"event": "course", **course})
                     laps.lap("evaluation")
-            score = evaluation.return_mean if evaluation else None
+            score = evaluation.score(parts.config.score) if evaluation else None
             training.note(progress, rollout, score)
             laps.lap("reporting")
             update |= parts.mirror.metrics()
@@ -303,14 +313,21 @@ def report(
         steps=steps,
         episodes=len(rollout.episodes),
     )
+    best = {BESTS[training.recent.kind]: training.best_return.score}
     return {
         **prefixed("rollout", facts),
         **training.recent.metrics(),
+        **prefixed("best", present(**best)),
         **training.progress.metrics(),
         **update,
         **rollout.metrics,
         **prefixed("time", _split(rollout, update, times)),
     }
+
+
+def build_recent(config: Config) -> RecentEpisodes:
+    """Make what remembers the last episodes."""
+    return RecentEpisodes(config.recent_episodes, config.score, config.reset_every is None)
 
 
 def _split(rollout: Rollout, update: Metrics, laps: dict[str, float]) -> Metrics:
@@ -348,6 +365,7 @@ def _evaluator(
     config: Config, make: Factory, spec: Spec, learner: Learner
 ) -> Callable[[int], Evaluation]:
     """Make what evaluates the policy of a step; it neither disturbs nor remembers anything."""
+    make = replace(make, reset_every=config.evaluate_steps or config.reset_every)
     episodes = config.evaluate_episodes
     return lambda step: evaluate(learner.player(), make, spec, episodes, config.seed, step)
 

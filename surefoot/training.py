@@ -48,7 +48,8 @@ class Training:
     def note(self, progress: Progress, rollout: Rollout, evaluation: float | None) -> None:
         """Count an iteration that is complete."""
         self.progress = progress
-        self.recent.add(rollout.episodes)
+        total = float(rollout.reward[rollout.valid].sum())
+        self.recent.add(rollout.episodes, total, rollout.steps)
         self.best_return = self.best_return.after(self.recent.score, progress.steps)
         self.best_evaluation = self.best_evaluation.after(evaluation, progress.steps)
 

@@ -62,6 +62,17 @@ SOFT: dict[str, Any] = {
     },
     "policy": {"hidden": [16]},
 }
+FOUR = {"total_steps": 2560, "checkpoint_every": "4it"}
+QUEUES = "surefoot/QueueNetwork-v0"
+ENDLESS: dict[str, Any] = {
+    **SMALL,
+    **FOUR,
+    "env_args": {"instance": "diamond"},
+    "score": "lta",
+    "evaluate_every": "7it",
+    "evaluate_steps": 50,
+    "evaluate_episodes": 2,
+}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     # all that has state: normalizers, reward scale, FIFO experience, adaptive rate, evaluation
     "cartpole": (
@@ -115,6 +126,34 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "sac-overlap": ("Pendulum-v1", {**SOFT, "overlap": True, "n_proc": 1}),
+    # a task that never ends, by snapshot; the estimates of an average; transforms with state
+    "endless": (QUEUES, {**ENDLESS, "ppo": {**SMALL["ppo"], "objective": "average"}}),
+    "endless-popart": (
+        QUEUES,
+        {
+            **ENDLESS,
+            "reset_every": 70,
+            "rewards": ["add:delivered:0.5", "no_state_penalty", "time_scaled", "normalized"],
+            "ppo": {"horizon": 32, "minibatch_size": 64, "popart": 0.1},
+        },
+    ),
+    "transformed": (
+        "CartPole-v1",
+        {
+            **WORKERS,
+            "restore": "replay",
+            "reset_every": 25,
+            "rewards": ["no_state_penalty", "normalized:0.2", "clip:-5:5"],
+        },
+    ),
+    "transformed-fresh": (
+        "CartPole-v1",
+        {**SMALL, **FOUR, "restore": "fresh", "rewards": ["time_scaled", "per_horizon"]},
+    ),
+    "sac-transformed": (
+        "Pendulum-v1",
+        {**SOFT, "reset_every": 50, "rewards": ["scale:0.1", "no_state_penalty", "floor:-2"]},
+    ),
 }
 
 

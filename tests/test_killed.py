@@ -31,6 +31,11 @@ KILLS = {
     "sac-choices": 3,
     "sac-fresh": 3,
     "sac-overlap": 3,
+    "endless": 3,
+    "endless-popart": 3,
+    "transformed": 4,
+    "transformed-fresh": 4,
+    "sac-transformed": 2,
 }
 WAYS = {
     "cartpole": "replay",
@@ -46,6 +51,11 @@ WAYS = {
     "sac-choices": "replay",
     "sac-fresh": "fresh",
     "sac-overlap": "replay",
+    "endless": "snapshot",
+    "endless-popart": "snapshot",
+    "transformed": "replay",
+    "transformed-fresh": "fresh",
+    "sac-transformed": "replay",
 }
 
 

@@ -366,7 +366,7 @@ def test_evaluation_during_training_decides_what_is_best(tmp_path: Path) -> None
     settings = {"evaluate_every": "4it", "evaluate_episodes": 3, "total_steps": 3840}
     run = small(tmp_path / "run", **settings)
     plain = small(tmp_path / "plain", total_steps=3840)
-    scores = metric(run, "evaluate/return_mean")
+    scores = metric(run, "eval/return_mean")
     assert [s is not None for s in scores] == [(i + 1) % 4 == 0 for i in range(60)]
     assert [t is None for t in metric(run, "time/evaluation")] == [s is None for s in scores]
     best = max(score for score in scores if score is not None)

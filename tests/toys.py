@@ -7,8 +7,10 @@ from typing import Any
 from surefoot.collect.collector import StageCollector
 from surefoot.collect.local import local_collector
 from surefoot.config import Config, PolicyConfig, PPOConfig, SACConfig
+from surefoot.core.rollout import Rollout
 from surefoot.envs.make import factory, make_vector
 from surefoot.learn.build import build_ppo, build_sac
+from surefoot.learn.experience import Samples
 from surefoot.learn.lean import LeanStep
 from surefoot.learn.ppo import PPO
 from surefoot.learn.sac import SAC
@@ -63,3 +65,8 @@ def in_torch(ppo: PPO) -> MinibatchStep:
     step: Any = ppo._step
     plain: MinibatchStep = step.plain if isinstance(step, LeanStep) else step
     return plain
+
+
+def estimated(ppo: PPO, rollout: Rollout) -> Samples:
+    """Estimate advantages and targets of one rollout."""
+    return ppo._samples(rollout, *ppo._valued(rollout))

@@ -19,6 +19,7 @@ from surefoot.core.protocols import Collector, Replayable, Snapshotted
 from surefoot.envs import probe
 from surefoot.envs.make import Factory, make_vector
 from surefoot.envs.probe import Kind, Way
+from surefoot.transforms import channels
 
 
 def find_way(config: Config, make: Factory) -> Way:
@@ -45,8 +46,14 @@ def build_collector(
     if config.collector == "processes":
         return _processes(config, make, kind, tell)
     env = make_vector(make, config.envs, rebuild=kind == "rebuild")
-    width, restoration = config.inference_width(), _restoration(kind, env)
-    return local_collector(env, config.learning.horizon, config.seed, width, restoration)
+    return local_collector(
+        env,
+        config.learning.horizon,
+        config.seed,
+        config.inference_width(),
+        _restoration(kind, env),
+        channels(config.rewards),
+    )
 
 
 def _processes(
@@ -66,7 +73,8 @@ def _processes(
     )
     make_collector = OverlapCollector if config.overlap else StageCollector
     try:
-        return make_collector(stage, config.seed, _restoration(kind, stage))
+        restoration = _restoration(kind, stage)
+        return make_collector(stage, config.seed, restoration, channels(config.rewards))
     except BaseException:
         stage.close()
         raise

@@ -139,10 +139,12 @@ def _pick(config: Config, make: Factory) -> Chosen:
         return Chosen(local, "one core" if cores() == 1 else "one environment")
     if config.total_steps < SHORT_RUN:
         return Chosen(local, f"{config.total_steps:,} steps are soon made")
-    if make.divisible:
+    if config.env_backend == "envpool":
         if config.total_steps >= POOL_STEPS:
             return _processes(config, "each has a part of the pool")
         return Chosen(local, f"{config.total_steps:,} steps are soon made")
+    if make.divisible:
+        return Chosen(local, "a vector environment steps all its rows itself")
     try:
         seconds, whole = seconds_per_step(make, config.seed)
     except ConfigError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -50,8 +51,11 @@ class Stage(Protocol):
 class StageCollector:
     """Has rollouts played on a stage, one after another."""
 
-    def __init__(self, stage: Stage, seed: int, restoration: Restoration) -> None:
-        self.spec = stage.spec
+    def __init__(
+        self, stage: Stage, seed: int, restoration: Restoration, channels: Sequence[str] = ()
+    ) -> None:
+        """`channels` are what rollouts have of the numbers that environments report."""
+        self.spec, self._channels = stage.spec, channels
         self._stage, self._seed, self._restoration = stage, seed, restoration
         self._iteration = 0
         self._memory: Tree | None = None
@@ -117,7 +121,7 @@ class StageCollector:
         self._obs = tree.map(lambda leaf: leaf[-1].copy(), record.obs)
         self._begun = record.facts.breaks((-1, slice(None)))
         self._iteration += 1
-        rollout = record.rollout(self._tally)
+        rollout = record.rollout(self._tally, self._channels)
         self._restoration.note(rollout)
         metrics = {**rollout.metrics, **self._supervision()}
         begun = time.perf_counter()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from surefoot.collect.collector import StageCollector
@@ -53,7 +55,8 @@ def local_collector(
     seed: int,
     width: int | None = None,
     restoration: Restoration | None = None,
+    channels: Sequence[str] = (),
 ) -> StageCollector:
     """Make a collector that steps `env` here, asking the actor for `width` rows at once."""
     stage = LocalStage(env, Padded(width or env.spec.rows), horizon)
-    return StageCollector(stage, seed, restoration or Fresh(env.spec))
+    return StageCollector(stage, seed, restoration or Fresh(env.spec), channels)

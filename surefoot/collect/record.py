@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Protocol
 
@@ -107,9 +107,10 @@ class Record:
         over: Array = ((self.facts.ended + self.facts.lost) * there).sum(0)
         return over
 
-    def rollout(self, tally: Tally) -> Rollout:
-        """Hand over everything; `tally` says where rows were before it, and moves on."""
-        facts = self.facts
+    def rollout(self, tally: Tally, channels: Sequence[str] = ()) -> Rollout:
+        """Hand over everything, what rows reported under these names too; `tally` says where rows
+        were before it, and moves on."""
+        facts, reported = self.facts, self.info.read()
         episode_step, episodes = tally.add(facts)
         final_index = np.full(facts.reward.shape, -1, np.int32)
         final_index[facts.ended] = np.arange(np.count_nonzero(facts.ended))
@@ -124,8 +125,11 @@ class Record:
             episode_step=episode_step,
             final_obs=tree.index(self._final_obs, self._finals()),
             final_index=final_index,
+            channels={
+                name: reported.get(name, np.full_like(facts.reward, np.nan)) for name in channels
+            },
             episodes=episodes,
-            metrics=self._means(),
+            metrics=self._means(reported),
         )
 
     def _finals(self) -> tuple[Array, Array]:
@@ -154,11 +158,11 @@ class Record:
         ends: Array = self.facts.breaks((slice(0, t), rows)).sum(0)
         return ends
 
-    def _means(self) -> Metrics:
+    def _means(self, reported: Mapping[str, Array]) -> Metrics:
         """Average what environments reported over the steps that count."""
         means = {}
-        for name, reported in sorted(self.info.read().items()):
-            values = reported[self.facts.valid]
+        for name, found in sorted(reported.items()):
+            values = found[self.facts.valid]
             present = values[~np.isnan(values)]
             if present.size:
                 means[f"env/{name}"] = float(present.mean())

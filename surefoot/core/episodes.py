@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -22,24 +22,52 @@ TYPES = {
 }
 
 
+SCORES: dict[str, Callable[[Episode], float]] = {
+    "return": lambda episode: episode.total,
+    "lta": lambda episode: episode.lta,
+}
+"""What an episode is worth."""
+STRETCHES = 20
+"""Rollouts that stand for episodes where there are none."""
+
+
 class RecentEpisodes:
-    """A window over the last `size` whole episodes."""
+    """A window over the last `size` whole episodes, and what they are worth by `score`.
 
-    def __init__(self, size: int) -> None:
+    In a task that never ends nor is cut there are none; its long-term average is that of the last
+    rollouts.
+    """
+
+    def __init__(self, size: int, score: str = "return", endless: bool = False) -> None:
+        """`endless` says that no episode is ever cut."""
         self._episodes: deque[Episode] = deque(maxlen=size)
+        self._of, self.kind = SCORES[score], score
+        self._stretches: deque[tuple[float, int]] = deque(maxlen=STRETCHES)
+        """Rewards and steps of the last rollouts."""
+        self._endless = endless and score == "lta"
 
-    def add(self, episodes: Iterable[Episode]) -> None:
+    def add(self, episodes: Iterable[Episode], total: float = 0.0, steps: int = 0) -> None:
+        """Take in the episodes that ended in a rollout, and its rewards and steps in all."""
         self._episodes.extend(episodes)
+        if self._endless and steps:
+            self._stretches.append((total, steps))
 
-    @property
-    def size(self) -> int:
-        return self._episodes.maxlen or 0
+    def emptied(self) -> RecentEpisodes:
+        """Return a window of this kind that has seen nothing."""
+        return RecentEpisodes(self._episodes.maxlen or 0, self.kind, self._endless)
 
     @property
     def score(self) -> float | None:
-        """Mean return of a full window; None before there are enough episodes to trust it."""
+        """Mean score of a full window; None before there are enough episodes to trust it."""
+        if not self._episodes and len(self._stretches) == STRETCHES:
+            return self._average()
         full = len(self._episodes) == self._episodes.maxlen
-        return mean(e.total for e in self._episodes) if full else None
+        return mean(self._of(e) for e in self._episodes) if full else None
+
+    def _average(self) -> float | None:
+        """Return what a step of the last rollouts gave."""
+        steps = sum(count for _, count in self._stretches)
+        return sum(total for total, _ in self._stretches) / steps if steps else None
 
     def metrics(self) -> Metrics:
         """Summarize the window; success is what environments report, else termination."""
@@ -47,6 +75,9 @@ class RecentEpisodes:
         terminated = mean(float(e.terminated) for e in self._episodes)
         summary = present(
             return_mean=mean(e.total for e in self._episodes),
+            lta_return_mean=mean(e.lta for e in self._episodes)
+            if self._episodes
+            else self._average(),
             length_mean=mean(e.length for e in self._episodes),
             terminated_rate=terminated,
             success_rate=mean(reported) if reported else terminated,
@@ -56,10 +87,12 @@ class RecentEpisodes:
 
     def state(self) -> State:
         """Return the window as columns; NaN stands for a success that was not reported."""
-        return {
+        columns: State = {
             name: np.array([getattr(episode, name) for episode in self._episodes], dtype)
             for name, dtype in TYPES.items()
         }
+        stretches = np.array(self._stretches, np.float64).reshape(-1, 2)
+        return {**columns, **({"stretches": stretches} if len(stretches) else {})}
 
     def restore(self, state: State) -> None:
         self._episodes.clear()
@@ -67,3 +100,6 @@ class RecentEpisodes:
             facts = dict(zip(TYPES, values, strict=True))
             success = None if math.isnan(facts["success"]) else facts["success"]
             self._episodes.append(Episode(**{**facts, "success": success}))
+        self._stretches.clear()
+        for total, steps in np.array(state.get("stretches", np.zeros((0, 2)))).tolist():
+            self._stretches.append((total, int(steps)))

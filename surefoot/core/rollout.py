@@ -32,6 +32,11 @@ class Episode:
     success: float | None
     """What the environment reported as `is_success` at the end, if it did."""
 
+    @property
+    def lta(self) -> float:
+        """The long-term average: what a step gave."""
+        return self.total / self.length
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -58,6 +63,9 @@ class Rollout:
     """[K, …]: the true last observations of the K episodes that ended here."""
     final_index: Array
     """[T, N]: k where a step ended its episode, else -1."""
+    channels: dict[str, Array] = field(default_factory=dict)
+    """[T, N] each: numbers that environments reported and a learner needs, by name; NaN where a
+    row reported none."""
     episodes: list[Episode] = field(default_factory=list)
     metrics: Metrics = field(default_factory=dict)
     """`env/…`: the numbers environments reported, averaged over the rollout."""

@@ -71,7 +71,7 @@ def pooled(make: Factory, rows: int, threads: int) -> Factory:
         raise ConfigError(f"EnvPool cannot be used: {reason}; {REMEDY}")
     if not installed():
         raise ConfigError(f"EnvPool is not installed: pip install 'surefoot[envpool]', or {REMEDY}")
-    arguments = {"name": make.name, "rows": rows, "threads": threads}
+    arguments = {"name": make.name, "rows": rows, "threads": threads, "limit": make.reset_every}
     pool = Imported(f"{__name__}:Pool")
     return Factory(f"{make.name} (EnvPool)", pool, arguments, divisible=True)
 
@@ -82,7 +82,9 @@ class Pool(GymnasiumVectorEnv[Any, Any, Any]):
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "seed_for_each_row": True}
 
-    def __init__(self, name: str, rows: int, threads: int) -> None:
+    def __init__(self, name: str, rows: int, threads: int, limit: int | None = None) -> None:
+        """`limit` is the number of steps after which an episode is cut, if it is less than what
+        Gymnasium has."""
         self._library = loaded(name)
         if name not in self._library.list_all_envs():
             raise ConfigError(f"EnvPool has no {name}; {REMEDY}")
@@ -91,8 +93,9 @@ class Pool(GymnasiumVectorEnv[Any, Any, Any]):
         self._step: Callable[[Array], tuple[Array, Array, Array, Array]] | None = None
         self.num_envs = rows
         single = gymnasium.make(name, disable_env_checker=True)
-        limit = single.spec.max_episode_steps if single.spec else None
-        self._limit = {} if limit is None else {"max_episode_steps": limit}
+        limits = (limit, single.spec.max_episode_steps if single.spec else None)
+        given = [steps for steps in limits if steps is not None]
+        self._limit = {"max_episode_steps": min(given)} if given else {}
         self.single_observation_space = single.observation_space
         self.single_action_space = single.action_space
         self.observation_space = batch_space(single.observation_space, rows)

@@ -17,12 +17,14 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
+from gymnasium.wrappers import TimeLimit
 
 from surefoot.core.errors import ConfigError, nearest
 from surefoot.core.protocols import VectorEnv
 from surefoot.core.tree import Array
+from surefoot.envs import queueing
 from surefoot.envs.gymnasium import GymnasiumVector
 from surefoot.envs.metrics import REMEDY, Measure
 from surefoot.envs.vector import NativeVector
@@ -40,6 +42,8 @@ class Factory:
     """The function that takes more numbers from every step, if there is one."""
     divisible: bool = False
     """Whether it makes a vector with as many environments as the argument `rows` says."""
+    reset_every: int | None = None
+    """Steps after which an episode is cut, if nothing else ends it."""
 
     def sized(self, rows: int) -> Factory:
         """Return what makes so many rows, if that can be said."""
@@ -65,6 +69,8 @@ class Factory:
         for space in ("observation_space", "action_space"):
             if not hasattr(env, space):
                 raise ConfigError(f"{self.name} made a {type(env).__name__} without {space}")
+        if self.reset_every is not None and isinstance(env, gymnasium.Env):
+            env = TimeLimit(env, self.reset_every)
         return env if self.metrics is None else self.metrics.around(env)
 
 
@@ -72,17 +78,25 @@ def factory(
     env: str | Callable[..., Any],
     arguments: Mapping[str, Any] | None = None,
     metrics: str | Callable[..., Any] = "",
+    reset_every: int | None = None,
 ) -> Factory:
     """Find what makes the environment: a function, a Gymnasium id, or `module:factory`; and what
-    takes more numbers from it, if anything does."""
-    arguments = arguments or {}
-    measured = measure(metrics)
+    takes more numbers from it, if anything does. `reset_every` is the number of steps after which
+    episodes are cut."""
+    return replace(_found(env, arguments or {}, measure(metrics)), reset_every=reset_every)
+
+
+def _found(
+    env: str | Callable[..., Any], arguments: Mapping[str, Any], measured: Measure | None
+) -> Factory:
     if callable(env):
         return Factory(name_of(env), env, arguments, measured)
     if not env:
         raise ConfigError("no environment given: name a Gymnasium id or module:factory")
     if ":" not in env:
-        return Factory(env, _registered(env), arguments, measured)
+        found = _registered(env)
+        vector = found.as_vector()
+        return Factory(env, vector or found, arguments, measured, divisible=vector is not None)
     imported = Imported(absolute(env))
     imported.find()  # raises where it leads nowhere
     return Factory(env, imported, arguments, measured)
@@ -105,6 +119,35 @@ class Registered:
             raise ConfigError(f"{name} does not take these arguments: {error}") from None
         except gymnasium.error.Error as error:
             raise ConfigError(f"{name}: {error}") from None
+
+    def as_vector(self) -> RegisteredVector | None:
+        """Return what makes the environment's own vector, if there is one whose rows are like
+        single ones: to step it instead changes no number."""
+        place = self.spec.vector_entry_point
+        made = load_env_creator(place) if isinstance(place, str) else place
+        native = getattr(made, "metadata", {}).get("seed_for_each_row", False)
+        return RegisteredVector(self.spec.id, made, self.spec.kwargs) if native else None
+
+
+@dataclass(frozen=True)
+class RegisteredVector:
+    """Makes a vector of a registered environment that has one of its own."""
+
+    name: str
+    kind: Any
+    defaults: Mapping[str, Any]
+
+    def __call__(self, rows: int = 1, **arguments: Any) -> Any:
+        try:
+            return self.kind(num_envs=rows, **{**self.defaults, **arguments})
+        except TypeError as error:
+            raise ConfigError(f"{self.name} does not take these arguments: {error}") from None
+
+    def identity(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return arguments in a form that is equal where the environment is."""
+        told = getattr(self.kind, "identity", lambda given: given)
+        same: Mapping[str, Any] = told({**self.defaults, **arguments})
+        return same
 
 
 @dataclass(frozen=True)
@@ -156,6 +199,15 @@ def unship(packed: bytes) -> Factory:
     return make
 
 
+def identity(env: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return arguments in a form that is equal where the environment is."""
+    queueing.register_envs()
+    if env not in gymnasium.registry:
+        return arguments
+    vector = _registered(env).as_vector()
+    return arguments if vector is None else vector.identity(arguments)
+
+
 def absolute(env: str) -> str:
     """Give a `path/to/file.py:factory` its full path, so that it can be found from anywhere."""
     place, _, name = env.rpartition(":")
@@ -189,6 +241,7 @@ def make_vector(
 
 def make_some(make: Factory, rows: int) -> VectorEnv:
     """Build this many rows, or as many as a vector environment has."""
+    make = make.sized(rows)
     return lay_out(make, make(), rows)
 
 
@@ -202,7 +255,7 @@ def lay_out(
 ) -> VectorEnv:
     """Lay out rows, of which the first environment, or the whole vector, is built already."""
     if isinstance(first, GymnasiumVectorEnv):
-        return NativeVector(make.name, first, make, first_row, trail)
+        return NativeVector(make.name, first, make, first_row, trail, make.reset_every)
     envs = [first]
     for _ in range(rows - 1):
         if trail is not None:
@@ -294,6 +347,7 @@ def measure(metrics: str | Callable[..., Any]) -> Measure | None:
 
 def _registered(name: str) -> Registered:
     """Find what makes a registered environment."""
+    queueing.register_envs()
     try:
         spec = gymnasium.spec(name)
     except gymnasium.error.Error as error:

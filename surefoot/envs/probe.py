@@ -208,7 +208,7 @@ class _VectorProbe:
 
     def _begun(self) -> NativeVector:
         env = self._make()
-        vector = NativeVector(self._make.name, env, self._make)
+        vector = NativeVector(self._make.name, env, self._make, reset_every=self._make.reset_every)
         vector.reset(EpisodeSeeds(self._seed, Purpose.CHECK), np.zeros(env.num_envs, np.int64))
         return vector
 

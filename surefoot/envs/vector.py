@@ -98,7 +98,9 @@ class NativeVector:
         make: Callable[[], GymnasiumVectorEnv[Any, Any, Any]],
         first_row: int = 0,
         trail: Array | None = None,
+        reset_every: int | None = None,
     ) -> None:
+        """`reset_every` is the number of steps after which an episode is cut."""
         mode = env.metadata.get("autoreset_mode")
         if mode not in MODES:
             raise ConfigError(
@@ -106,6 +108,12 @@ class NativeVector:
                 f"set it to a gymnasium.vector.AutoresetMode"
             )
         self._name, self._env, self._autoreset = name, env, MODES[mode]
+        if reset_every is not None and mode is not AutoresetMode.DISABLED:
+            raise ConfigError(
+                f"reset_every={reset_every}, but {name} is a vector environment that resets its "
+                f"rows itself; give it a time limit of its own, or autoreset_mode DISABLED"
+            )
+        self._limit = math.inf if reset_every is None else reset_every
         self._make, self._used, self._first_row = make, False, first_row
         self._trail = np.zeros(4, np.int64) if trail is None else trail
         # Gymnasium's own wrappers of single environments take a seed for each; others take one.
@@ -158,7 +166,7 @@ class NativeVector:
             self.fail(None, f"step raised {type(error).__name__}: {error}", error)
         reward = self._column(reward, np.float64, "reward")
         terminated = self._column(terminated, np.bool_, "terminated")
-        truncated = self._column(truncated, np.bool_, "truncated")
+        truncated = self._column(truncated, np.bool_, "truncated") | (self._step + 1 >= self._limit)
         ended = terminated | truncated
         if not self._some_ended and not ended.any():
             return self._uneventful(obs, reward, infos)

@@ -10,19 +10,21 @@ import numpy as np
 import torch
 from torch import nn
 
+from surefoot import transforms
 from surefoot.algorithms import PPOConfig, SACConfig
 from surefoot.config import Config
 from surefoot.core.errors import ConfigError
 from surefoot.core.spec import Discrete, MultiDiscrete, Spec
 from surefoot.core.tree import Tree
-from surefoot.learn import lean
+from surefoot.learn import lean, rewards
 from surefoot.learn.compiled import Compiled, differentiated, worthwhile
 from surefoot.learn.experience import Experience
+from surefoot.learn.objective import Average, Discounted, Objective
 from surefoot.learn.optimizer import Flat, Optimizer
 from surefoot.learn.ppo import ADVANTAGES, PPO
 from surefoot.learn.rates import build_rate
 from surefoot.learn.replay import build_replay
-from surefoot.learn.rewards import RawRewards, Rewards, ScaledRewards
+from surefoot.learn.rewards import Rewards
 from surefoot.learn.sac import SAC
 from surefoot.learn.soft_step import SoftStep
 from surefoot.learn.step import MinibatchStep, Step
@@ -56,14 +58,20 @@ def build_ppo(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> PP
             f"total_steps={config.total_steps} ends with the first rollout, which only primes "
             f"policy.normalize_observations; raise it, or lower ppo.horizon"
         )
-    policy = build_actor_critic(spec, config.policy, config.seed).to(pick(config.device))
+    policy = build_actor_critic(spec, config.policy, config.seed, ppo.popart)
+    policy = policy.to(pick(config.device))
     optimizer = _optimizer(policy, ppo)
     step = _step(policy, optimizer, config, tell)
-    rewards: Rewards = (
-        ScaledRewards(spec.rows, ppo.gamma) if ppo.normalize_returns else RawRewards()
+    return PPO(
+        policy=policy,
+        optimizer=optimizer,
+        step=step,
+        rewards=build_rewards(config, spec.rows),
+        objective=_objective(ppo),
+        config=ppo,
+        experience=Experience(ppo.experience_steps(spec.rows)),
+        seed=config.seed,
     )
-    experience = Experience(ppo.experience_steps(spec.rows))
-    return PPO(policy, optimizer, step, rewards, ppo, experience, config.seed)
 
 
 def build_sac(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> SAC:
@@ -93,11 +101,50 @@ def build_sac(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> SA
         step=Compiled(plain, plain, tell) if config.compile == "on" else plain,
         trail=Trail(sac.n_steps, sac.gamma, spec),
         replay=replay,
+        rewards=build_rewards(config, spec.rows),
         config=sac,
         seed=config.seed,
         keeps_replay=config.save_replay,
         tell=tell,
     )
+
+
+def build_rewards(config: Config, rows: int) -> Rewards:
+    """Make what turns raw rewards into those that are learned from."""
+    gamma = config.learning.gamma
+    stack = [_transform(one, rows, gamma) for one in config.rewards]
+    if config.algo == "ppo" and config.ppo.normalize_returns:
+        stack.append(rewards.Scaled(rows, gamma))
+    return Rewards(stack)
+
+
+def _transform(one: transforms.Transform, rows: int, gamma: float) -> rewards.Transform:
+    match one:
+        case transforms.TimeScaled():
+            return rewards.TimeScaled()
+        case transforms.Normalized(share=share):
+            return rewards.MovingScaled(rows, gamma, share)
+        case transforms.PerHorizon():
+            return rewards.PerHorizon()
+        case transforms.Scale(factor=factor):
+            return rewards.Times(factor)
+        case transforms.Floor(low=low):
+            return rewards.Within(low, math.inf)
+        case transforms.Clip(low=low, high=high):
+            return rewards.Within(low, high)
+        case transforms.NoStatePenalty():
+            return rewards.Improvement(rows)
+        case transforms.Add(name=name, weight=weight):
+            return rewards.Plus(name, weight, keeps=True)
+        case transforms.Replace(name=name):
+            return rewards.Plus(name, 1.0, keeps=False)
+
+
+def _objective(ppo: PPOConfig) -> Objective:
+    if ppo.objective == "discounted":
+        return Discounted(ppo.gamma, ppo.gae_lambda)
+    learned = ppo.eta == "learned"
+    return Average(ppo.gae_lambda, ppo.eta_rate, learned, ppo.value_centring)
 
 
 def settle_compile(config: Config) -> Config:

@@ -18,12 +18,12 @@ from surefoot.core.rollout import CHUNK, Rollout
 from surefoot.core.state import State
 from surefoot.core.tree import Array, Tree
 from surefoot.learn.experience import Experience, Samples, minibatches
+from surefoot.learn.objective import Objective, Seen
 from surefoot.learn.optimizer import Optimizer
 from surefoot.learn.rates import follow
 from surefoot.learn.rewards import Rewards
 from surefoot.learn.step import NORMS, TERMS, Knobs, Step
 from surefoot.maths import losses
-from surefoot.maths.gae import gae
 from surefoot.policy.actor import Greedy, Sample
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.build import build_actor
@@ -48,6 +48,7 @@ class PPO:
         optimizer: Optimizer,
         step: Step,
         rewards: Rewards,
+        objective: Objective,
         config: PPOConfig,
         experience: Experience,
         seed: int,
@@ -55,7 +56,7 @@ class PPO:
         self.policy = policy
         self._optimizer = optimizer
         self._step = step
-        self._rewards = rewards
+        self._rewards, self._objective = rewards, objective
         self._config = config
         self._experience = experience
         self._seed = seed
@@ -89,12 +90,11 @@ class PPO:
             self._absorb(rollout)
             return {}
         self._experience.add(rollout)
-        samples = Samples.join([self._estimate(rollout) for rollout in self._experience.rollouts])
+        samples = self._estimated()
         knobs = {name: at(progress.fraction) for name, at in self._scheduled.items()}
         rates = {name: r.at(progress.fraction) for name, r in self._optimizer.rates.items()}
         before = self._optimizer.flat.vector.clone()
-        advantage = self._normalize_all(samples.advantage, samples.weight)
-        dealt = samples._replace(advantage=advantage)
+        dealt = self._dealt(samples)
         compiled = self._step.compile_seconds
         rows, epochs = self._improve(dealt, knobs, progress)
         compiling = self._step.compile_seconds - compiled
@@ -102,6 +102,8 @@ class PPO:
             **self._measured(rows, epochs),
             **prefixed("ppo", {**rates, **knobs}),
             **_critic_metrics(samples),
+            **self._objective.metrics(),
+            **self._rewards.metrics(rollout),
             **self._optimizer.metrics(before),
             **({"time/compile": compiling} if compiling else {}),
         }
@@ -128,6 +130,7 @@ class PPO:
             "policy": self.policy.arrays(),
             "optimizer": self._optimizer.state(),
             "rewards": self._rewards.state(),
+            "objective": self._objective.state(),
             "experience": self._experience.state(),
         }
 
@@ -135,12 +138,31 @@ class PPO:
         self.policy.load_state_dict(to_tensors(state["policy"], self._device))
         self._optimizer.restore(state["optimizer"])
         self._rewards.restore(state["rewards"])
+        self._objective.restore(state.get("objective", {}))
         if state["experience"]:  # a fork into another task begins without
             self._experience.restore(state["experience"])
 
+    def _estimated(self) -> Samples:
+        """Estimate advantages and targets of all experience, by the critic as it is now."""
+        rollouts = self._experience.rollouts
+        valued = [self._valued(rollout) for rollout in rollouts]
+        self._objective.absorb(valued[-1][1])
+        pairs = zip(rollouts, valued, strict=True)
+        return Samples.join([self._samples(rollout, *found) for rollout, found in pairs])
+
+    def _dealt(self, samples: Samples) -> Samples:
+        """Turn samples into what optimizer steps take."""
+        scale = self.policy.critic_scale
+        scale.follow(samples.target, self.policy.last_of_critic)
+        return samples._replace(
+            advantage=self._normalize_all(samples.advantage, samples.weight),
+            value=scale.given(samples.value),
+            target=scale.given(samples.target),
+        )
+
     @torch.no_grad()
-    def _estimate(self, rollout: Rollout) -> Samples:
-        """Estimate advantages and targets by the critic as it is now."""
+    def _valued(self, rollout: Rollout) -> tuple[Tree, Seen]:
+        """Prepare what was observed, and value it."""
         if rollout.log_prob is None:
             raise ValueError("PPO needs log-probabilities, but the actor of this rollout gave none")
         prepared, flat_values = self._prepared_and_values(rollout.obs, axes=2)
@@ -151,20 +173,18 @@ class PPO:
         if rollout.ended.any():
             _, final_values = self._prepared_and_values(rollout.final_obs, axes=1)
             next_values[ended] = final_values[to_tensors(rollout.final_index, self._device)[ended]]
-        advantage, target = gae(
-            self._rewards.of(rollout).to(self._device),
-            values[:-1],
-            next_values,
-            terminated,
-            ended,
-            self._config.gamma,
-            self._config.gae_lambda,
-        )
+        rewards = to_tensors(self._rewards.of(rollout), self._device)
+        return prepared, Seen(rewards, values[:-1], next_values, terminated, ended, valid)
+
+    def _samples(self, rollout: Rollout, prepared: Tree, seen: Seen) -> Samples:
+        """Estimate advantages and targets of a rollout; take its valid steps."""
+        advantage, target = self._objective.estimate(seen)
+        valid = seen.valid
         return Samples(
             obs=tree.index(prepared, valid.reshape(-1).nonzero().squeeze(-1)),
             action=tree.index(to_tensors(rollout.action, self._device), valid),
             log_prob=to_tensors(rollout.log_prob, self._device)[valid],
-            value=values[:-1][valid],
+            value=seen.values[valid],
             advantage=advantage[valid],
             target=target[valid],
             weight=torch.ones(rollout.steps, device=self._device),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from surefoot.core.state import State
 from surefoot.core.tree import Array
 from surefoot.learn.optimizer import Adam, Optimizer
 from surefoot.learn.replay import Replay
+from surefoot.learn.rewards import Rewards
 from surefoot.learn.soft_step import NORMS, TERMS, Batch, Luck
 from surefoot.learn.transitions import Trail, Transitions
 from surefoot.policy.actor import Greedy, Sample, Unscored
@@ -67,6 +69,7 @@ class SAC:
         step: Step,
         trail: Trail,
         replay: Replay,
+        rewards: Rewards,
         config: SACConfig,
         seed: int,
         keeps_replay: bool,
@@ -78,7 +81,7 @@ class SAC:
         self._beginner, self._optimizer, self._step = beginner, optimizer, step
         self._replay, self._config, self._seed = replay, config, seed
         self._keeps_replay, self._tell = keeps_replay, tell
-        self._trail = trail
+        self._trail, self._rewards = trail, rewards
         self._device = next(policy.parameters()).device
         self._target = optimizer.flat.vector[optimizer.flat.parts[1]].clone()
         """The parameters of the target networks."""
@@ -104,7 +107,8 @@ class SAC:
     def update(self, rollout: Rollout, progress: Progress) -> Metrics:
         """Remember a rollout, and make the updates its steps are worth."""
         before, self._collected = self._collected, self._collected + rollout.steps
-        self._replay.add(self._trail.add(rollout))
+        self._rewards.absorb(rollout)
+        self._replay.add(self._trail.add(replace(rollout, reward=self._rewards.of(rollout))))
         self._absorb(rollout)
         count = self._config.updates(before, self._collected) if self._ready() else 0
         compiled, start = self._step.compile_seconds, self._optimizer.flat.vector.clone()
@@ -119,7 +123,7 @@ class SAC:
         return {
             **({"update/optimizer_steps": float(count)} if count else {}),
             **({"time/compile": compiling} if compiling else {}),
-            **(self._report(progress, start) if due else {}),
+            **({**self._report(progress, start), **self._rewards.metrics(rollout)} if due else {}),
         }
 
     def spread(self) -> Mapping[str, Array]:
@@ -140,6 +144,7 @@ class SAC:
             "temperature": to_array(self._temperature).copy(),
             "target": to_array(self._target).copy(),
             "collected": self._collected,
+            "rewards": self._rewards.state(),
             "measured": {"sums": self._sums.copy(), "count": self._count},
             "experience": kept if self._keeps_replay else {},
         }
@@ -150,6 +155,7 @@ class SAC:
         if self._config.temperature is None:  # a fork may have fixed it
             self._temperature.copy_(_of_shape(state["temperature"], self._temperature))
         self._target.copy_(_of_shape(state["target"], self._target))
+        self._rewards.restore(state.get("rewards", {}))
         self._collected, self._count = (
             _count(n) for n in (state["collected"], state["measured"]["count"])
         )

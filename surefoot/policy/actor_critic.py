@@ -10,6 +10,7 @@ from surefoot.policy.device import to_array
 from surefoot.policy.distributions import Distribution
 from surefoot.policy.heads import CategoricalHead, GaussianHead
 from surefoot.policy.normalizer import Normalizer
+from surefoot.policy.values import PlainValues, PopArt
 
 
 class ActorCritic(nn.Module):
@@ -25,18 +26,21 @@ class ActorCritic(nn.Module):
         trunk: nn.Module,
         actor: nn.Module,
         head: CategoricalHead | GaussianHead,
-        critic: nn.Module,
+        critic: nn.Sequential,
+        critic_scale: PlainValues | PopArt,
     ) -> None:
         super().__init__()
         self.normalizer, self.encoder = normalizer, encoder
         self.trunk, self.actor, self.head, self.critic = trunk, actor, head, critic
+        self.critic_scale = critic_scale
 
     def prepare(self, obs: Tree) -> Tree:
         """Normalize a tree of […, *shape] observations."""
         return self.normalizer(obs)
 
     def forward(self, prepared: Tree) -> tuple[Distribution, Tensor]:
-        """Return the distributions over actions and the values […] of prepared observations."""
+        """Return the distributions over actions for prepared observations, and […] what the
+        critic's network gives for them, which `critic_scale` turns into values."""
         hidden = self.trunk(self.encoder(prepared))
         return self.head(self.actor(hidden)), self.critic(hidden).squeeze(-1)
 
@@ -46,8 +50,16 @@ class ActorCritic(nn.Module):
         return distribution
 
     def value(self, prepared: Tree) -> Tensor:
-        value: Tensor = self.critic(self.trunk(self.encoder(prepared))).squeeze(-1)
+        given = self.critic(self.trunk(self.encoder(prepared))).squeeze(-1)
+        value: Tensor = self.critic_scale(given)
         return value
+
+    @property
+    def last_of_critic(self) -> nn.Linear:
+        """The layer that values come out of."""
+        layer = self.critic[-1]
+        assert isinstance(layer, nn.Linear)
+        return layer
 
     def arrays(self) -> dict[str, Array]:
         """Copy all parameters and statistics, by name."""

@@ -25,6 +25,7 @@ from surefoot.policy.normalizer import Normalizer
 from surefoot.policy.soft import BoundedCritics, ChoiceCritics, SoftActorCritic
 from surefoot.policy.translate import knows, to_lean
 from surefoot.policy.uniform import Uniform
+from surefoot.policy.values import PlainValues, PopArt
 
 Policy: TypeAlias = ActorCritic | SoftActorCritic
 CRITICS = 2
@@ -34,12 +35,16 @@ COMBINATIONS = 256
 
 def build_policy(spec: Spec, config: Config) -> Policy:
     """Make the networks of `config.algo` for these observations and actions."""
-    build = build_soft_actor_critic if config.algo == "sac" else build_actor_critic
-    return build(spec, config.policy, config.seed)
+    if config.algo == "sac":
+        return build_soft_actor_critic(spec, config.policy, config.seed)
+    return build_actor_critic(spec, config.policy, config.seed, config.ppo.popart)
 
 
-def build_actor_critic(spec: Spec, config: PolicyConfig, seed: int) -> ActorCritic:
-    """Make an actor and a critic for these observations and actions."""
+def build_actor_critic(
+    spec: Spec, config: PolicyConfig, seed: int, popart: float | None = None
+) -> ActorCritic:
+    """Make an actor and a critic for these observations and actions. `popart` is how much of each
+    update's targets goes into the scale of values, if they have one."""
     config.check()
     random = torch.Generator().manual_seed(seeding.integer(seed, Purpose.WEIGHTS))
     encoder = Encoder(spec.observation)
@@ -57,7 +62,8 @@ def build_actor_critic(spec: Spec, config: PolicyConfig, seed: int) -> ActorCrit
     head = _head(spec.action, hidden, config, random)
     critic.append(linear(value_hidden, 1, 1.0, random))
     normalizer = Normalizer(spec.observation, config.normalize_observations)
-    return ActorCritic(normalizer, encoder, trunk, actor, head, nn.Sequential(*critic))
+    scale = PlainValues() if popart is None else PopArt(popart)
+    return ActorCritic(normalizer, encoder, trunk, actor, head, nn.Sequential(*critic), scale)
 
 
 def build_soft_actor_critic(spec: Spec, config: PolicyConfig, seed: int) -> SoftActorCritic:

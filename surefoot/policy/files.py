@@ -9,7 +9,7 @@ import torch
 
 from surefoot.core.tree import Array
 
-CRITIC = "critic."
+CRITIC = ("critic.", "critic_scale.")
 ACTING = ("actor.", "head.")
 
 

@@ -21,6 +21,10 @@ POINTS = 1_500
 """Of a curve at most."""
 TRAJECTORIES, STEPS, CHANNELS = 3, 2_000, 64
 """Episodes that are drawn, and steps and channels of each."""
+COURSES = 5
+"""Evaluations whose course is drawn."""
+METRICS = {"return": "return_mean", "lta": "lta_return_mean"}
+"""What the score is called in metrics."""
 FILM_BYTES = 3_000_000
 """A film larger than this is not put into the page."""
 MARKS = {
@@ -49,6 +53,8 @@ def contents(run: Run) -> dict[str, Any]:
         "each": max(1, round(len(history.step) / len(axes["step"]))),
         "marks": marks(run, history),
         "asked": asked(run, history),
+        "courses": courses(run),
+        "counts": {name: f"{count:,}" for name, count in run.config.counts().items()},
         "best": best(run, history),
         "config": {name: words(value) for name, value in tree.items(settings, separator=".")},
         "episodes": recent_episodes(run),
@@ -60,8 +66,9 @@ def contents(run: Run) -> dict[str, Any]:
 def headline(run: Run, history: History) -> dict[str, str]:
     """Say in a few words what was trained, how well, and on what."""
     last = history.metrics
-    score = _last(last.get("evaluate/return_mean"))
-    recent = _last(last.get("recent/return_mean"))
+    name = METRICS[run.config.score]
+    score, recent = _last(last.get(f"eval/{name}")), _last(last.get(f"recent/{name}"))
+    what = "average" if run.config.score == "lta" else "return"
     found = {
         "environment": run.config.env,
         "algorithm": f"{run.config.algo}, seed {run.config.seed}",
@@ -70,7 +77,7 @@ def headline(run: Run, history: History) -> dict[str, str]:
         "time": readable(float(history.seconds[-1])),
     }
     if recent is not None:
-        found["recent return"] = f"{recent:.2f}"
+        found[f"recent {what}"] = f"{recent:.2f}"
     if score is not None:
         found["last evaluation"] = f"{score:.2f}"
     if there := run.checkpoints:
@@ -123,9 +130,21 @@ def asked(run: Run, history: History) -> list[dict[str, float]]:
     """Find the evaluations that somebody asked for by a key."""
     entries = [entry for entry in run.journal() if entry.get("event") == "evaluation"]
     return [
-        {"score": float(entry["metrics"]["evaluate/return_mean"]), **_place(history, entry["step"])}
+        {
+            "score": float(entry["metrics"][f"eval/{METRICS[run.config.score]}"]),
+            **_place(history, entry["step"]),
+        }
         for entry in entries
     ]
+
+
+def courses(run: Run) -> list[dict[str, Any]]:
+    """Find how averages came about within evaluations: the first, the last, and some between."""
+    found = [entry for entry in run.journal() if entry.get("event") == "course"]
+    latest = list({entry["step"]: entry for entry in found}.values())
+    at = np.unique(np.linspace(0, len(latest) - 1, min(len(latest), COURSES)).astype(int))
+    names = ("step", "time", "mean", "std")
+    return [{name: latest[place][name] for name in names} for place in at.tolist()]
 
 
 def _place(history: History, step: float) -> dict[str, float]:
@@ -195,7 +214,7 @@ def _drawn(trajectory: Trajectory) -> dict[str, Any]:
         "options": about["action_names"] if chosen and single else [],
         "reward": numbers(trajectory.reward[:steps], 4),
         "value": numbers(trajectory.value[:steps], 4),
-        "returned": numbers(trajectory.returns()[:steps], 4),
+        "returned": numbers(trajectory.returns()[:steps], 4) * about.get("comparable", True),
         "info": {name: numbers(values[:steps], 4) for name, values in trajectory.info.items()},
     }
 

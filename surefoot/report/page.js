@@ -3,9 +3,12 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const COLORS = ["#3b82f6", "#f97316", "#10b981", "#e11d48", "#8b5cf6", "#eab308", "#06b6d4", "#84cc16", "#ec4899", "#64748b"];
 const AXES = { step: "step", time: "minutes of training", episode: "episode" };
 const T95 = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09];
+const LTA = data.runs.every((run) => run.config.score === "lta");
+const [RECENT, EVALUATED] = LTA ? ["recent/lta_return_mean", "eval/lta_return_mean"] : ["recent/return_mean", "eval/return_mean"];
 const PANELS = [
   ["Learning", [
-    ["Return of recent episodes", ["recent/return_mean"], "wide"],
+    [LTA ? "Long-term average of recent episodes" : "Return of recent episodes", [RECENT], "wide"],
+    ...(LTA ? [["Return of recent episodes", ["recent/return_mean"]]] : []),
     ["Length of recent episodes", ["recent/length_mean"]],
     ["Success", ["recent/success_rate"], "", { range: [-0.02, 1.05] }],
     ["Return in each rollout", ["rollout/episode_return_mean"]],
@@ -24,6 +27,9 @@ const PANELS = [
     ["Values and targets", ["ppo/value_mean", "ppo/target_mean", "sac/q_mean_1", "sac/q_mean_2", "sac/target_mean"]],
     ["Error of the critics", ["sac/td_error_abs"]],
     ["Deviation of advantages", ["ppo/advantage_std"]],
+    ["Average reward, as estimated", ["ppo/eta"]],
+    ["Rewards, raw and as learned from", ["reward/raw_mean", "reward/learned_mean"]],
+    ["Deviation of rewards, raw and as learned from", ["reward/raw_std", "reward/learned_std"]],
   ]],
   ["Schedules", [
     ["Learning rate", ["ppo/learning_rate", "ppo/value_learning_rate", "sac/learning_rate", "sac/value_learning_rate"]],
@@ -41,7 +47,7 @@ const PANELS = [
 // Settings in which runs of one kind may differ.
 const NUMBERLESS = ["seed", "collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error", "tensorboard", "wandb", "video_every", "evaluate_every", "evaluate_episodes", "hall_of_fame", "keep", "max_hours"];
 const LONGEST = 28, LONGEST_MEAN = 44, CLOSE = 250;
-const ELSEWHERE = ["recent/terminated_rate", "evaluate/return_mean", "evaluate/return_std", "recent/success_reported", "update/epochs", "update/optimizer_steps"];
+const ELSEWHERE = ["recent/terminated_rate", EVALUATED, "eval/return_std", "best/return", "best/lta_return", "recent/success_reported", "update/epochs", "update/optimizer_steps"];
 const COARSE = window.matchMedia("(pointer: coarse)").matches;
 const state = {
   axis: "step",
@@ -232,8 +238,8 @@ function learningCurve(metrics) {
   };
   runs.forEach((run, index) => {
     const color = COLORS[(several ? index : 1) % COLORS.length];
-    if (run.metrics["evaluate/return_mean"]) {
-      const [x, y] = present(axisOf(run), run.metrics["evaluate/return_mean"]);
+    if (run.metrics[EVALUATED]) {
+      const [x, y] = present(axisOf(run), run.metrics[EVALUATED]);
       add(index, "evaluation", { x, y, mode: "markers+lines", marker: { color, size: 7 }, line: { color, width: 1, dash: "dot" } });
     }
     if (run.asked.length) {
@@ -398,19 +404,35 @@ function panels() {
     const marks = marked ? () => [] : markTraces;
     marked = true;
     const traces = () => [...(wide ? learningCurve(there) : curves(there)), ...marks()];
-    const told = { "recent/return_mean": note, "recent/success_rate": succeeded() }[metrics[0]] ?? "";
+    const told = { [RECENT]: note, "recent/success_rate": succeeded() }[metrics[0]] ?? "";
     return [card(name, traces, { wide, up, note: told })];
   })));
   const names = [...new Set(runs.flatMap((run) => Object.keys(run.metrics)))].filter((name) => !known.has(name));
   const of = (prefix) => some(names.filter((name) => name.startsWith(prefix)).sort());
   const lone = (prefix) => of(prefix).map((name) => card(short(name), () => curves([name])));
   made.push(...section("What the environment reports", lone("env/")));
-  made.push(...section("Evaluations", lone("evaluate/")));
+  made.push(...section("Evaluations", [...courses(), ...lone("eval/")]));
   made.push(...section("Episodes", episodes()));
   made.push(...section("Time", times()));
-  const rest = some(names.filter((name) => !/^(env|evaluate|time|progress)\//.test(name)).sort());
+  const rest = some(names.filter((name) => !/^(env|eval|time|progress)\//.test(name)).sort());
   made.push(...section("Everything else", rest.map((name) => card(name, () => curves([name])))));
   return made;
+}
+
+function courses() {
+  return runs.filter((run) => run.courses.length).map((run) => {
+    const traces = () => run.courses.flatMap((one, k) => {
+      const color = COLORS[k % COLORS.length], name = `step ${one.step.toLocaleString("en")}`;
+      const edge = { x: one.time, mode: "lines", line: { width: 0, color }, hoverinfo: "skip", showlegend: false, legendgroup: name };
+      return [
+        { ...edge, y: one.mean.map((mean, i) => mean - one.std[i]) },
+        { ...edge, y: one.mean.map((mean, i) => mean + one.std[i]), fill: "tonexty", fillcolor: color + "22" },
+        { x: one.time, y: one.mean, name, legendgroup: name, mode: "lines", line: { width: 2, color } },
+      ];
+    });
+    const title = several ? `Average reward within evaluations: ${run.name}` : "Average reward within evaluations";
+    return card(title, traces, { x: "step of the evaluation", wide: !several, legend: true, note: "of all steps so far; shaded: one standard deviation over rows" });
+  });
 }
 
 function succeeded() {
@@ -454,7 +476,9 @@ function trajectories() {
     const up = options.length ? { tickvals: options.map(([k]) => k), ticktext: options.map(([, name]) => plain(name)) } : {};
     const dots = (values) => ({ mode: "markers", marker: { size: 3 }, text: values.map((v) => plain(one.options[v])), hovertemplate: "%{text}" });
     const cards = [
-      card("Value, and what was really returned", () => [curve(one.value, "value", 0), curve(one.returned, "discounted return", 1)], over),
+      one.returned.length
+        ? card("Value, and what was really returned", () => [curve(one.value, "value", 0), curve(one.returned, "discounted return", 1)], over)
+        : card("Value, in units of what is learned from", () => [curve(one.value, "value", 0)], over),
       card("Reward", () => [curve(one.reward, "reward", 2)], { ...over, ...usual(one.reward) }),
       card("Actions", () => Object.entries(one.actions).map(([name, values], k) => ({ ...curve(values, name, k), ...(options.length ? dots(values) : {}) })), { ...closer, up, note: hint }),
       ...Object.entries(one.groups).map(([title, names]) => {
@@ -499,21 +523,21 @@ function films() {
   }));
 }
 
-function settings() {
-  const names = [...new Set(runs.flatMap((run) => Object.keys(run.config)))];
-  const table = element("table", { id: "settings" });
+function compared(title, key) {
+  const names = [...new Set(runs.flatMap((run) => Object.keys(run[key])))];
+  const table = element("table", { id: key });
   if (several) {
     const row = element("tr", {}, element("th"));
     runs.forEach((run) => row.append(heading("th", run.name)));
     table.append(row);
   }
   for (const name of names) {
-    const values = runs.map((run) => run.config[name] ?? "");
+    const values = runs.map((run) => run[key][name] ?? "");
     const row = element("tr", new Set(values).size > 1 ? { class: "differs" } : {}, heading("th", name));
     values.forEach((value) => row.append(heading("td", value)));
     table.append(row);
   }
-  return [heading("h2", "Settings"), element("div", { class: "table" }, table)];
+  return [heading("h2", title), element("div", { class: "table" }, table)];
 }
 
-document.getElementById("page").append(header(), controls(), ...panels(), ...films(), ...trajectories(), ...settings());
+document.getElementById("page").append(header(), controls(), ...panels(), ...films(), ...trajectories(), ...compared("What the settings come to", "counts"), ...compared("Settings", "config"));

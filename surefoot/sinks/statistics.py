@@ -20,7 +20,7 @@ TRAINER = {
     },
 }
 """What algorithms have to show of their own: labels, metrics and how to write them."""
-LASTING = ("evaluate/", "sac/")
+LASTING = ("eval/", "sac/")
 """Groups that do not come with every iteration, and are shown until they come again."""
 
 
@@ -56,7 +56,7 @@ def sections(
             **{label: show(*how) for label, how in TRAINER[algo].items()},
         },
         **_reported(metrics, "env/", "environment"),
-        **_reported(metrics, "evaluate/", "evaluation"),
+        **_reported(metrics, "eval/", "evaluation"),
     }
 
 

@@ -270,8 +270,8 @@ def test_training_and_evaluation_report_the_function_and_the_environment(tmp_pat
     row = lines(run, "metrics.jsonl")[-1]
     # Episodes of five steps: the mean of 1 … 5, which 16 is no multiple of, so not exactly 3 here.
     assert row["env/speed"] == pytest.approx(10 * row["env/steps"])
-    assert row["evaluate/env/speed"] == pytest.approx(30.0)
-    assert row["evaluate/env/steps"] == pytest.approx(3.0)
+    assert row["eval/env/speed"] == pytest.approx(30.0)
+    assert row["eval/env/steps"] == pytest.approx(3.0)
     assert run.config.metrics == "tests.envs.test_metrics:speed"
     result = Run.open(run.path).evaluate(3)
     assert result.env == {"steps": pytest.approx(3.0), "speed": pytest.approx(30.0)}

@@ -11,7 +11,7 @@ from surefoot.core.progress import Progress
 from surefoot.learn.experience import Samples, minibatches
 from surefoot.learn.optimizer import Adam
 from surefoot.learn.step import TERMS, MinibatchStep, Step
-from tests.toys import ENVS, collector, in_torch, learner
+from tests.toys import ENVS, collector, estimated, in_torch, learner
 
 NOW = Progress(total_steps=10_000)
 OPTIONS: list[dict[str, Any]] = [
@@ -39,7 +39,7 @@ def assert_same_steps(
     data = collect.collect(plain.actor())
     for ppo in (plain, rival):  # ratios leave 1, and the normalizer is primed
         ppo.update(data, NOW)
-    samples, optimizer = _moved(plain._estimate(data)), plain._optimizer
+    samples, optimizer = _moved(estimated(plain, data)), plain._optimizer
     flat, adam = optimizer.flat, Adam.blank(optimizer.flat.vector)
     torch.testing.assert_close(flat.vector, rival._optimizer.flat.vector, rtol=1e-3, atol=1e-4)
     knobs = plain._knobs({"clip_range": 0.2, "entropy_coefficient": 0.01, **clip(options)}, 0.0)

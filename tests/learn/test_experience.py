@@ -6,7 +6,7 @@ import torch
 
 from surefoot.core.progress import Progress
 from surefoot.learn.experience import Experience, Samples, minibatches
-from tests.toys import collector, learner
+from tests.toys import collector, estimated, learner
 
 
 def samples(count: int) -> Samples:
@@ -60,9 +60,9 @@ def test_advantages_of_older_rollouts_are_recomputed_with_the_current_critic() -
     collect = collector("CartPole-v1")
     ppo = learner(collect.spec, buffer_steps=128)
     old = collect.collect(ppo.actor())
-    before = ppo._estimate(old).value
+    before = estimated(ppo, old).value
     ppo.update(old, Progress(10_000))
-    after = ppo._estimate(ppo._experience.rollouts[0]).value
+    after = estimated(ppo, ppo._experience.rollouts[0]).value
     assert not torch.equal(before, after)
 
 

@@ -15,7 +15,7 @@ from surefoot.learn.build import build_learner
 from surefoot.learn.experience import minibatches
 from surefoot.learn.lean import LeanStep
 from tests.learn.steps import OPTIONS, assert_same_steps
-from tests.toys import ENVS, collector, in_torch, learner
+from tests.toys import ENVS, collector, estimated, in_torch, learner
 
 ACTIVATIONS = ["tanh", "relu", "elu", "silu", "leaky_relu"]
 POLICIES: list[dict[str, Any]] = [
@@ -39,7 +39,7 @@ def test_a_step_leaves_what_it_was_given() -> None:
     collect = collector(ENVS["continuous"])
     ppo = learner(collect.spec)
     assert isinstance(ppo._step, LeanStep)
-    (batch, *_) = minibatches(ppo._estimate(collect.collect(ppo.actor())), 16, 0, 0, 0)
+    (batch, *_) = minibatches(estimated(ppo, collect.collect(ppo.actor())), 16, 0, 0, 0)
     knobs = ppo._knobs({"clip_range": 0.2, "entropy_coefficient": 0.0}, 0.0)
     optimizer = ppo._optimizer
     given = (optimizer.flat.vector, *optimizer.adam, *batch)

@@ -16,7 +16,7 @@ from surefoot.learn.ppo import PPO
 from surefoot.learn.step import TERMS, WATCHED
 from surefoot.maths import losses
 from tests.counter import Counter
-from tests.toys import ENVS, collector, in_torch, learner
+from tests.toys import ENVS, collector, estimated, in_torch, learner
 
 NOW = Progress(total_steps=10_000)
 
@@ -45,7 +45,7 @@ def test_the_first_minibatch_has_ratio_one(kind: str, normalize: bool) -> None:
     ppo = learner(collect.spec, policy={"normalize_observations": normalize})
     for _ in range(3):
         data = collect.collect(ppo.actor())
-        batch = next(minibatches(ppo._estimate(data), 16, 0, 0, 0))
+        batch = next(minibatches(estimated(ppo, data), 16, 0, 0, 0))
         ratio = terms(ppo, batch)[1][WATCHED.index("ratio")]
         assert (ratio - 1).abs().max() < 1e-4
         metrics = ppo.update(data, NOW)
@@ -134,7 +134,7 @@ def test_normalized_returns_are_what_targets_are_made_of() -> None:
 
 def test_value_clipping_holds_values_near_those_before_the_update() -> None:
     ppo, data = rollout(value_clip_range=0.01)
-    batch = next(minibatches(ppo._estimate(data), 64, 0, 0, 0))
+    batch = next(minibatches(estimated(ppo, data), 64, 0, 0, 0))
     with torch.no_grad():
         before = ppo.policy.value(batch.obs)
         torch.testing.assert_close(batch.value, before)
@@ -148,7 +148,7 @@ def test_value_clipping_holds_values_near_those_before_the_update() -> None:
 
 def test_the_clip_fraction_counts_ratios_outside_the_clip_range() -> None:
     ppo, data = rollout(clip_range=0.2)
-    batch = next(minibatches(ppo._estimate(data), 64, 0, 0, 0))
+    batch = next(minibatches(estimated(ppo, data), 64, 0, 0, 0))
     shift = torch.linspace(-0.5, 0.5, 64)
     with torch.no_grad():
         _, watched = terms(ppo, batch._replace(log_prob=batch.log_prob - shift))
@@ -194,7 +194,7 @@ def test_the_kl_stop_looks_at_one_epoch_and_at_the_k3_estimate(
 
     monkeypatch.setattr(ppo, "_step", step)
     knobs = {"clip_range": 0.2, "entropy_coefficient": 0.0}
-    _, epochs = ppo._improve(ppo._estimate(data), knobs, NOW)
+    _, epochs = ppo._improve(estimated(ppo, data), knobs, NOW)
     assert epochs == 3
 
 
@@ -209,7 +209,7 @@ def test_gradient_and_moment_norms_are_those_of_each_network(value_rate: float |
         value_coefficient=50.0,
     )
     flat = ppo._optimizer.flat
-    (batch,) = minibatches(ppo._estimate(data), 64, 0, 0, 0)
+    (batch,) = minibatches(estimated(ppo, data), 64, 0, 0, 0)
     batch = batch._replace(advantage=losses.normalized(batch.advantage, batch.weight))
     vector = flat.vector.clone().requires_grad_()
     knobs = ppo._knobs({"clip_range": 0.2, "entropy_coefficient": 0.0}, 0.0)
@@ -238,7 +238,7 @@ def test_a_step_that_terminates_and_is_truncated_does_not_bootstrap() -> None:
         final_obs=np.concatenate([data.final_obs, data.obs[6:7, 2]]),
         final_index=np.where(both, len(data.final_obs), data.final_index).astype(np.int32),
     )
-    samples = ppo._estimate(changed)
+    samples = estimated(ppo, changed)
     assert float(samples.target[5 * 4 + 2]) == pytest.approx(1.0)  # CartPole's reward alone
 
 

@@ -162,7 +162,7 @@ def test_names_stay_text(show: Open, tmp_path: Path) -> None:
     ]
     page = show(*runs)
     assert page.locator(".run strong").all_inner_texts() == [run.path.name for run in runs]
-    assert SCRIPT in page.locator("#settings").inner_text()
+    assert SCRIPT in page.locator("#config").inner_text()
     legend = card(page, "Return of recent episodes").locator(".legendtext").all_text_contents()
     assert any("<b>bold<" in text for text in legend)
 
@@ -222,7 +222,7 @@ def test_what_happened_is_marked(show: Open, tmp_path: Path) -> None:
 def test_a_fault_before_any_episode_has_ended_is_marked_too(show: Open, tmp_path: Path) -> None:
     run = copy(trained(), tmp_path / "run")
     rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
-    told = ("recent/", "rollout/episode_", "evaluate/")
+    told = ("recent/", "rollout/episode_", "eval/")
     left = [{n: v for n, v in row.items() if not n.startswith(told)} for row in rows]
     (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in left))
     entry = {"event": "fault", "error": "EnvError: reward is nan", "step": 2_000}

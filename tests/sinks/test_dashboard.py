@@ -86,7 +86,7 @@ def test_it_fits_into_a_terminal_that_is_not_high(height: int) -> None:
 
 def test_many_metrics_of_an_environment_leave_room_for_what_everybody_needs() -> None:
     many = {f"env/part {number}": 1.0 for number in range(20)}
-    picture = shown(80, 24, **many, **{"evaluate/return_mean": 5.0})
+    picture = shown(80, 24, **many, **{"eval/return_mean": 5.0})
     for field in ("mean_ep_return", "success_rate", "learning_rate", "q stop"):
         assert field in picture, field
     assert picture.count("│\n") + 2 < 24
@@ -96,7 +96,7 @@ def test_the_last_evaluation_stays() -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=50, color_system=None)
     panel = Dashboard(console, "title", 100, CREW, Wishes())
-    panel.write(1, {**METRICS, "evaluate/return_mean": 123.0})
+    panel.write(1, {**METRICS, "eval/return_mean": 123.0})
     panel.write(2, METRICS)
     panel.close()
     assert "123" in screen.getvalue().split("╭")[-1]
@@ -151,7 +151,7 @@ def test_a_tiny_terminal_shows_what_matters_most() -> None:
 
 
 def test_a_usual_terminal_has_room_for_every_part() -> None:
-    evaluation = {"evaluate/return_mean": 440.0, "evaluate/return_std": 3.0}
+    evaluation = {"eval/return_mean": 440.0, "eval/return_std": 3.0}
     picture = shown(80, 24, events=5, **evaluation)
     for part in ("440", "return  ▁", "environment 67%", CREW, "event 3", "event 4", "q stop"):
         assert part in picture, part

@@ -99,7 +99,7 @@ def test_c_saves_e_evaluates_and_q_stops_a_run_that_can_be_resumed(
     assert int(saved.replace(",", "")) in [checkpoint.step for checkpoint in run.checkpoints]
     assert run.checkpoints[-1].manifest.exact
     (entry,) = [entry for entry in run.journal() if entry["event"] == "evaluation"]
-    assert "evaluate/return_mean" in entry["metrics"]
+    assert "eval/return_mean" in entry["metrics"]
 
 
 def test_v_films_the_policy_while_training_goes_on(terminal: Tmux, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_metric_that_is_absent_is_a_dash() -> None:
 
 
 def test_what_the_environment_reports_and_evaluations_have_sections_of_their_own() -> None:
-    more = {"env/speed": 1.25, "evaluate/return_mean": 300.0}
+    more = {"env/speed": 1.25, "eval/return_mean": 300.0}
     shown = sections({**METRICS, **more}, 100, 0.0)
     assert shown["environment"] == {"speed": "1.25"}
     assert shown["evaluation"] == {"return_mean": "300"}
@@ -130,7 +130,7 @@ def test_the_last_evaluation_stays(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     sink = PlainBlocks("title", recent=100)
-    sink.write(1, {**METRICS, "evaluate/return_mean": 300.0})
+    sink.write(1, {**METRICS, "eval/return_mean": 300.0})
     sink.write(2, METRICS)
     sink.close()
     assert blocks(capsys.readouterr().out)["evaluation"] == {"return_mean": "300"}
