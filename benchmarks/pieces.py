@@ -60,7 +60,10 @@ def ours(minibatch: int, compile: str, in_torch: bool) -> float:
     if in_torch:
         learner._step = getattr(learner._step, "plain", learner._step)
     learner.update(rollout, NOW)
-    samples, knobs = learner._estimate(rollout), {"clip_range": 0.2, "entropy_coefficient": 0.0}
+    samples, knobs = (
+        learner._samples(rollout, *learner._valued(rollout)),
+        {"clip_range": 0.2, "entropy_coefficient": 0.0},
+    )
     steps = len(learner._improve(samples, knobs, NOW)[0])
     return timed(lambda: learner._improve(samples, knobs, NOW), 5) / steps
 

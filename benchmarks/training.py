@@ -214,7 +214,9 @@ def _step(work: Work, learner: Any, rollout: Any) -> float:
     """Take one optimizer step, and nothing else that an update does."""
     from surefoot.learn.experience import minibatches
 
-    batch = next(minibatches(learner._estimate(rollout), work.minibatch, 0, 0, 0))
+    batch = next(
+        minibatches(learner._samples(rollout, *learner._valued(rollout)), work.minibatch, 0, 0, 0)
+    )
     knobs = learner._knobs({"clip_range": 0.2, "entropy_coefficient": 0.0}, 0.0)
     vector, adam = learner._optimizer.flat.vector, learner._optimizer.adam
     bias = learner._optimizer.biases(1)[0]

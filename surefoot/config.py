@@ -254,9 +254,9 @@ def layers(
     preset is that of an algorithm: the given one, or the file's, or PPO."""
     written = {str(file): _read(file)} if file is not None else {}
     algo = str(algo or written.get(str(file), {}).get("algo", "ppo"))
-    preset = Path(__file__).parent / "presets" / algo / f"{env}.yaml"
+    preset = Path(__file__).parent / "presets" / algo / f"{env.replace('/', '-')}.yaml"
     found = {}
-    if algo in DEFAULTS and "/" not in env and "\\" not in env and preset.is_file():
+    if algo in DEFAULTS and "\\" not in env and preset.is_file():
         found["preset"] = _mapping(yaml.safe_load(preset.read_text()), f"the preset of {env}")
     return {**found, **written}
 

@@ -193,6 +193,14 @@ class RunDirectory:
         self.store.pin(found, pinned)
         return found
 
+    def require_same_problem(self) -> None:
+        """Refuse to go on where what the environment is made from has changed."""
+        if self.identity.get("problem", "") not in ("", problem(self.config)):
+            raise RunError(
+                f"{self.config.env} is not what {self.path} began with: a file that env_args name "
+                f"({self.config.env_args}) has changed; bring it back, or start a new run"
+            )
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Own the directory while training; the lock goes when the process does."""

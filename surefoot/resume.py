@@ -79,6 +79,7 @@ def resume(
         path = fetch_to_go_on(url, out, checkpoint, allow_inexact, take_over)
         fetched = [f"fetched from {url} into {path}"]
     run = Run.open(path, env, metrics)
+    run.require_same_problem()
     if "mirror" in watching:
         watching["mirror"] = settled(watching["mirror"], run.name)
     with run.lock():

@@ -92,8 +92,9 @@ class Dashboard:
         self._begin()
         if self._before is None:  # a resumed run has steps behind it that took no time now
             self._before = metrics["progress/steps"] - metrics["rollout/steps"]
-        if "recent/return_mean" in metrics:
-            self._returns.add(metrics["recent/return_mean"])
+        scores = (metrics.get(f"recent/{name}_mean") for name in ("return", "lta_return"))
+        if (score := next((one for one in scores if one is not None), None)) is not None:
+            self._returns.add(score)
         spent = {name: metrics.get(f"time/{name}", 0.0) for name in COLORS}
         self._split = {
             name: MEMORY * self._split.get(name, seconds) + (1 - MEMORY) * seconds
@@ -324,6 +325,8 @@ def separated(blocks: Sequence[Sequence[RenderableType]], blank: int = 4) -> lis
 def summary(metrics: Metrics, width: int) -> Text:
     """Say in a line what matters most, where there is no room for more."""
     shown = {"return": "recent/return_mean", "length": "recent/length_mean"}
+    if "recent/return_mean" not in metrics:
+        shown = {"per step": "recent/lta_return_mean"}
     known = [f"{name} {metrics[key]:.1f}" for name, key in shown.items() if key in metrics]
     facts = [f"step {metrics['progress/steps']:,.0f}", *known]
     while len(facts) > 1 and len("   ".join(facts)) > width:

@@ -33,6 +33,8 @@ def sections(
     def show(name: str, form: str = ".4g") -> str:
         return format(metrics[name], form) if name in metrics else "-"
 
+    by_step = "best/lta_return" in metrics or "recent/return_mean" not in metrics
+    by_step = by_step and "recent/lta_return_mean" in metrics
     counted = "is_success" if metrics.get("recent/success_reported") else "terminated"
     return {
         "rollout": {
@@ -46,6 +48,7 @@ def sections(
         f"recent {recent} episodes": {
             "mean_ep_len": show("recent/length_mean", ".1f"),
             "mean_ep_return": show("recent/return_mean", ".2f"),
+            **({"mean_lta_return": show("recent/lta_return_mean")} if by_step else {}),
             f"success_rate ({counted})": show("recent/success_rate", ".3f"),
         },
         "trainer": {
