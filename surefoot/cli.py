@@ -376,7 +376,7 @@ def tune_speed(words: list[str]) -> int:
     from surefoot.envs.make import factory
     from surefoot.tuning import STARTING, Trial, tune
 
-    make = factory(config.env, config.env_args, config.metrics)
+    make = factory(config.env, config.env_args, config.metrics, config.reset_every)
 
     def show(trial: Trial) -> None:
         speeds = f"{trial.training:10,.0f} {trial.collecting:10,.0f}"

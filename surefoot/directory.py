@@ -193,14 +193,6 @@ class RunDirectory:
         self.store.pin(found, pinned)
         return found
 
-    def require_same_problem(self) -> None:
-        """Refuse to go on where what the environment is made from has changed."""
-        if self.identity.get("problem", "") not in ("", problem(self.config)):
-            raise RunError(
-                f"{self.config.env} is not what {self.path} began with: a file that env_args name "
-                f"({self.config.env_args}) has changed; bring it back, or start a new run"
-            )
-
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Own the directory while training; the lock goes when the process does."""
@@ -278,8 +270,9 @@ def problem(config: Config) -> str:
     """Hash what makes two runs' scores comparable: the environment, its settings, and what counts
     as the score over how many steps."""
     parts: list[Any] = [config.env, identity(config.env, config.env_args)]
-    if config.score != "return" or config.reset_every is not None:
-        parts += [config.score, config.evaluate_steps or config.reset_every]
+    limit = config.evaluate_steps or config.reset_every
+    if config.score != "return" or limit is not None:
+        parts += [config.score, limit]
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -42,7 +42,8 @@ def finished(config: Config, training: Training) -> Ending | None:
     """Say whether a run has done what it was to do."""
     score = training.recent.score
     if config.stop_at is not None and score is not None and score >= config.stop_at:
-        return Ending(True, f"recent return {score:.2f} reached stop_at")
+        what = "return" if config.score == "return" else "long-term average"
+        return Ending(True, f"recent {what} {score:.2f} reached stop_at")
     return Ending(True, "budget spent") if training.progress.done else None
 
 

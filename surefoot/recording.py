@@ -162,9 +162,12 @@ def record(
         about = {"env": env_id, "step": player.step, "seed": seed, "gamma": player.gamma}
         about |= {"comparable": player.comparable, **_names(env, env_id)}
         seeds = EpisodeSeeds(seed, Purpose.EVALUATION_RESET, address)
+        # One more than its end, as a library may spend a step on a reset.
+        longest = make.reset_every + 1 if make.reset_every else MAX_STEPS
         obs = env.reset(seeds, np.zeros(env.spec.rows, np.int64))
         for episode in range(episodes):
-            seen, rest = _play(player.actor, env, obs, (seed, address, episode), film)
+            place = (seed, address, episode)
+            seen, rest = _play(player.actor, env, obs, place, film, longest)
             obs = rest.pop("next")
             ending = {name: rest.pop(name) for name in ("terminated", "success")}
             facts = {**about, "episode": episode, **ending}
@@ -173,13 +176,18 @@ def record(
 
 
 def _play(
-    actor: Actor, env: Visible, obs: Tree, address: tuple[int, int, int], film: bool
+    actor: Actor,
+    env: Visible,
+    obs: Tree,
+    address: tuple[int, int, int],
+    film: bool,
+    longest: int,
 ) -> tuple[Tree, dict[str, Any]]:
     """Play the first row's episode to its end; return what it saw, and all the rest."""
     rows, memory = env.spec.rows, actor.memory(env.spec.rows)
     seen, actions, rewards, frames = [], [], [], []
     info: dict[str, dict[int, float]] = {}
-    for t in range(MAX_STEPS):
+    for t in range(longest):
         seen.append(tree.map(np.copy, tree.index(obs, 0)))
         if film:
             frames.append(picture_of(env))

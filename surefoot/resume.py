@@ -15,6 +15,7 @@ from surefoot.core.errors import CheckpointError, ConfigError, InexactError, Run
 from surefoot.core.state import State
 from surefoot.elsewhere import fetch_to_go_on
 from surefoot.envs.make import Factory, reference
+from surefoot.envs.make import settled as settled_arguments
 from surefoot.envs.probe import Kind
 from surefoot.learn.build import settle_compile
 from surefoot.mirroring import require_free, require_unleased
@@ -26,11 +27,12 @@ from surefoot.store.loader import Found
 from surefoot.store.places import is_url, settled
 from surefoot.train import build_recent, carry_out, collector_notes, prepared
 from surefoot.training import Training
+from surefoot.transforms import channels
 
 FOR_STEPPING = ("collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error")
 FOR_WATCHING = ("tensorboard", "wandb", "video_every", "mirror", "mirror_keep", "mirror_wait")
 """Settings that a resume may change: they change no number."""
-SAME_TASK = ("env", "env_args")
+SAME_TASK = ("env", "env_args", "score", "reset_every")
 SAME_EPISODES = (*SAME_TASK, "envs", "seed", "restore")
 """Settings that a fork must share with its parent to compare scores, and to go on in the same
 episodes."""
@@ -79,7 +81,6 @@ def resume(
         path = fetch_to_go_on(url, out, checkpoint, allow_inexact, take_over)
         fetched = [f"fetched from {url} into {path}"]
     run = Run.open(path, env, metrics)
-    run.require_same_problem()
     if "mirror" in watching:
         watching["mirror"] = settled(watching["mirror"], run.name)
     with run.lock():
@@ -143,6 +144,7 @@ def fork(
     inherited = parent.config.model_dump(mode="json", exclude={"mirror"})  # that is the parent's
     inherited |= _left_behind(settings)
     config = build({"parent": {**inherited, **names}, "argument": settings})
+    config = config.model_copy(update={"env_args": settled_arguments(config.env, config.env_args)})
     _require_same_networks(parent.config, config)
     require_own(settings, config.algo)
     if config.total_steps <= found.step:
@@ -202,7 +204,8 @@ def _shares_experience(parent: Config, child: Config) -> bool:
     learned from."""
     before: Any = parent.learning
     same = child.algo == "ppo" or child.rewards == parent.rewards
-    return same and child.learning.shares_experience(before)
+    known = set(channels(child.rewards)) <= set(channels(parent.rewards))
+    return same and known and child.learning.shares_experience(before)
 
 
 def _require_same_networks(parent: Config, child: Config) -> None:
@@ -210,6 +213,12 @@ def _require_same_networks(parent: Config, child: Config) -> None:
         raise ConfigError(
             f"algo is {parent.algo} in the parent and cannot be {child.algo} in a fork, which goes "
             f"on with the parent's networks"
+        )
+    kinds = [(one.ppo.objective, one.ppo.popart is not None) for one in (parent, child)]
+    if child.algo == "ppo" and kinds[0] != kinds[1]:
+        raise ConfigError(
+            "ppo.objective and whether there is ppo.popart cannot change in a fork, which goes on "
+            "with the parent's critic: its values would mean something else"
         )
     for name in PolicyConfig.model_fields:
         before, now = getattr(parent.policy, name), getattr(child.policy, name)

@@ -81,7 +81,7 @@ class Run(RunDirectory):
         _require_episodes(episodes, seed)
         found = self.checkpoint(checkpoint)
         agent = self._agent(found.step, self.read(found, whole=False))
-        make = self._cut(self.factory({"render_mode": "human"} if render else {}), steps)
+        make = self.cut(self.factory({"render_mode": "human"} if render else {}), steps)
         actor = build_actor(agent.network, Greedy() if deterministic else Sample())
         seed = self.config.seed if seed is None else seed
         rows = 1 if render else ROWS
@@ -100,7 +100,7 @@ class Run(RunDirectory):
         player = self.player(checkpoint, deterministic)
         seed = self.config.seed if seed is None else seed
         played, averages = [], Averages()
-        make = self._cut(self.factory({}), steps)
+        make = self.cut(self.factory({}), steps)
         for one in record(player, make, self.config.env, episodes, seed):
             name = f"step_{player.step:012d}_seed_{seed}_episode_{one.about['episode']}"
             one.save(self.path / "trajectories" / f"{name}.safetensors")
@@ -108,7 +108,7 @@ class Run(RunDirectory):
             played.append(one.episode)
         return Evaluation(played, player.step, averages.means())
 
-    def _cut(self, make: Factory, steps: int | None) -> Factory:
+    def cut(self, make: Factory, steps: int | None = None) -> Factory:
         """Have episodes cut after so many steps, or as the settings say for evaluations."""
         limit = steps or self.config.evaluate_steps or self.config.reset_every
         return replace(make, reset_every=limit)

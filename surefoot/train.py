@@ -29,7 +29,7 @@ from surefoot.core.rollout import Rollout
 from surefoot.core.spec import Spec
 from surefoot.core.wishes import Wishes
 from surefoot.ending import Ending, Interrupted, finished, interruptible, stopped
-from surefoot.envs.make import Factory, absolute, factory, name_of, reference
+from surefoot.envs.make import Factory, absolute, factory, name_of, reference, settled
 from surefoot.envs.probe import Kind
 from surefoot.evaluate import Evaluation, evaluate
 from surefoot.learn.build import build_learner, settle_compile
@@ -102,6 +102,7 @@ def train(
     env = absolute(env) if isinstance(env, str) else env
     name = env if isinstance(env, str) else name_of(env)
     config = config.model_copy(update={"env": name}) if config else resolve(name, None, settings)
+    config = config.model_copy(update={"env_args": settled(name, config.env_args)})
     measure = config.metrics if metrics is None else metrics
     make = factory(env, config.env_args, measure, config.reset_every)
     choice = choose(config.model_copy(update={"metrics": reference(measure)}), make)

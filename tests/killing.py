@@ -68,6 +68,7 @@ ENDLESS: dict[str, Any] = {
     **SMALL,
     **FOUR,
     "env_args": {"instance": "diamond"},
+    "reset_every": None,
     "score": "lta",
     "evaluate_every": "7it",
     "evaluate_steps": 50,

@@ -16,6 +16,7 @@ from surefoot.config import (
     resolve,
 )
 from surefoot.core.errors import ConfigError
+from surefoot.envs.queueing import register_envs
 from surefoot.schedules import Constant, Linear
 
 PRESETS = sorted(
@@ -116,6 +117,8 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("algo", "name"), PRESETS)
 def test_every_preset_is_valid_and_for_an_environment_that_exists(algo: str, name: str) -> None:
+    register_envs()
+    name = name.replace("surefoot-", "surefoot/")
     config = resolve(name, None, {"algo": algo})
     assert config.algo == algo
     assert gymnasium.spec(name).id == name

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import yaml
 
 import surefoot
 from surefoot.config import resolve
@@ -14,6 +15,7 @@ from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import ConfigError
 from surefoot.core.rollout import Episode
 from surefoot.envs.queueing import ID
+from surefoot.report.contents import contents
 from surefoot.run import Run
 from tests.killing import ENDLESS
 from tests.learn.test_objective import Cycle
@@ -132,3 +134,44 @@ def test_sizes_are_counted_by_the_words_that_are_used_for_them() -> None:
         "optimizer steps": 7820,
         "resets of a row": 25,
     }
+
+
+def test_a_report_shows_how_averages_came_about_and_what_settings_come_to(tmp_path: Path) -> None:
+    shown = contents(train(tmp_path / "run", reset_every=64, recent_episodes=4))
+    assert [one["time"][-1] for one in shown["courses"]] == [50]
+    assert all(deviation >= 0 for deviation in shown["courses"][0]["std"])
+    assert shown["counts"]["batch"] == "128"
+    assert "recent average" in shown["headline"]
+
+
+def test_a_run_needs_no_file_but_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "network.yaml"
+    link = {"from": "a", "to": "b", "capacity": 2}
+    kind = {"name": "x", "from": "a", "to": "b", "arrivals": 1}
+    file.write_text(yaml.safe_dump({"links": [link], "classes": [kind]}))
+    run = train(tmp_path / "run", env_args={"instance": str(file)})
+    file.unlink()
+    assert Run.open(run.path).evaluate(2).lengths == [50, 50]
+    longer = surefoot.resume(run.path, total_steps=2048, output="quiet")
+    assert longer.summary()["steps"] == 2048
+
+
+def test_a_reset_that_never_comes_is_an_error_that_shows_the_arithmetic(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"total_steps=1024 / envs=4 = 256 steps of a row"):
+        train(tmp_path / "run", reset_every=257)
+
+
+def test_the_average_objective_refuses_tasks_that_end(tmp_path: Path) -> None:
+    ppo = {**FROZEN, "objective": "average"}
+    with pytest.raises(ConfigError, match=r"is for tasks that never end, but an episode termin"):
+        train(tmp_path / "run", "CartPole-v1", env_args={}, ppo=ppo)
+
+
+def test_a_fork_by_another_score_begins_with_no_score(tmp_path: Path) -> None:
+    parent = train(tmp_path / "run", total_steps=128 * 24)
+    assert parent.checkpoint("last").score is not None
+    more = {"score": "return", "reset_every": 64, "total_steps": 128 * 26}
+    child = surefoot.fork(parent.path, out=tmp_path / "fork", output="quiet", **more)
+    assert "best/return" not in rows(child)[0]
+    with pytest.raises(ConfigError, match=r"ppo.objective and whether there is ppo.popart"):
+        surefoot.fork(parent.path, out=tmp_path / "b", output="quiet", ppo={"popart": 0.1})

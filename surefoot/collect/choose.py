@@ -18,6 +18,7 @@ from surefoot.envs import envpool
 from surefoot.envs.make import Factory, make_some
 from surefoot.envs.probe import random_action
 from surefoot.envs.vector import NativeVector
+from surefoot.transforms import channels
 
 FOR_WORKERS = (
     "n_proc",
@@ -105,6 +106,18 @@ def _check(config: Config) -> None:
     asked = _asked_for(config)
     if config.collector == "local" and asked:
         raise ConfigError(f"{asked} is for worker processes; drop it, or use --collector processes")
+    most = config.total_steps // config.envs
+    if config.reset_every is not None and config.reset_every > most:
+        raise ConfigError(
+            f"reset_every={config.reset_every} is never reached: total_steps={config.total_steps} "
+            f"/ envs={config.envs} = {most} steps of a row; lower it, or drop it"
+        )
+    named = channels(config.rewards)
+    if named and config.env_backend == "envpool":
+        raise ConfigError(
+            f"rewards need {named[0]!r} of info['metrics'], which EnvPool has not; use "
+            f"--env-backend gymnasium"
+        )
     if config.overlap and config.min_inference_size is not None:
         raise ConfigError(
             f"min_inference_size={config.min_inference_size} has this process act, which overlap "

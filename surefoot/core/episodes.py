@@ -101,5 +101,6 @@ class RecentEpisodes:
             success = None if math.isnan(facts["success"]) else facts["success"]
             self._episodes.append(Episode(**{**facts, "success": success}))
         self._stretches.clear()
-        for total, steps in np.array(state.get("stretches", np.zeros((0, 2)))).tolist():
+        kept = state.get("stretches", np.zeros((0, 2))) if self._endless else np.zeros((0, 2))
+        for total, steps in np.array(kept).tolist():
             self._stretches.append((total, int(steps)))

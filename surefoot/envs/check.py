@@ -177,7 +177,7 @@ def _about_endings(seen: Seen, limit: int | None) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"no episode ended in {seen.steps:,} steps",
-            "evaluation needs an end: give it a time limit (gymnasium.wrappers.TimeLimit)",
+            "evaluation needs an end: train with --reset-every, or give it a time limit",
         )
     elif seen.truncated == 0 and limit is not None:
         yield Finding("ok", f"episodes: {counts}; truncated after {limit:,} steps at the latest")

@@ -57,7 +57,7 @@ def loaded(name: str) -> Any:
 def lacks(make: Factory) -> str:
     """Say what this environment asks for that EnvPool does not have; empty if nothing."""
     if not isinstance(make.function, Registered):
-        return f"{make.name} is not an id of Gymnasium's"
+        return f"{make.name} is not one of Gymnasium's own environments"
     if make.arguments:
         return f"it takes no environment arguments ({', '.join(make.arguments)})"
     if make.metrics is not None:

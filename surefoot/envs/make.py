@@ -149,6 +149,12 @@ class RegisteredVector:
         same: Mapping[str, Any] = told({**self.defaults, **arguments})
         return same
 
+    def settled(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments that mean the same everywhere."""
+        told = getattr(self.kind, "settled", dict)
+        same: dict[str, Any] = told(arguments)
+        return same
+
 
 @dataclass(frozen=True)
 class Imported:
@@ -206,6 +212,13 @@ def identity(env: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         return arguments
     vector = _registered(env).as_vector()
     return arguments if vector is None else vector.identity(arguments)
+
+
+def settled(env: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments that mean the same everywhere, if the environment can say so."""
+    queueing.register_envs()
+    vector = _registered(env).as_vector() if env in gymnasium.registry else None
+    return dict(arguments) if vector is None else vector.settled(arguments)
 
 
 def absolute(env: str) -> str:

@@ -77,8 +77,13 @@ def parse_quantity(said: Any) -> Quantity:
 
 
 def _tabled(chances: Mapping[float, float]) -> Quantity:
-    kept = {float(value): float(chance) for value, chance in chances.items() if chance > 0}
-    if not kept or min(kept) < 0 or not math.isclose(math.fsum(kept.values()), 1.0, abs_tol=1e-9):
+    kept = {float(value): float(chance) for value, chance in chances.items() if chance != 0}
+    if (
+        not kept
+        or min(kept) < 0
+        or min(kept.values()) < 0
+        or not math.isclose(math.fsum(kept.values()), 1.0, abs_tol=1e-9)
+    ):
         raise ValueError("no probabilities")
     if any(not math.isfinite(value) for value in kept):
         raise ValueError("not finite")
@@ -254,16 +259,18 @@ def _closure(found: set[str], steps: Iterable[tuple[str, str]], end: str) -> set
 
 @dataclass(frozen=True)
 class Instance:
-    """A network and what it is known by."""
+    """A network and its description."""
 
-    name: str
     network: Network
+    written: Mapping[str, Any]
+    """The description as it was read."""
 
     @property
     def fingerprint(self) -> str:
         """Hash the content, so that scores on different networks are not compared."""
-        content = json.dumps(self.network.model_dump(mode="json", exclude={"about"}))
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
+        content = {name: part for name, part in self.written.items() if name != "about"}
+        text = json.dumps(content, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def bundled() -> list[str]:
@@ -274,7 +281,7 @@ def bundled() -> list[str]:
 def load(instance: str | Path | Mapping[str, Any]) -> Instance:
     """Read a description: one that comes with surefoot, a file, or a mapping."""
     if isinstance(instance, Mapping):
-        return Instance("given", _checked("the network", instance))
+        return Instance(_checked("the network", instance), instance)
     path = Path(instance)
     if str(instance) in bundled():
         path = INSTANCES / f"{instance}.yaml"
@@ -285,7 +292,7 @@ def load(instance: str | Path | Mapping[str, Any]) -> Instance:
         content = yaml.safe_load(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"instance={str(instance)!r}: it cannot be read: {error}") from None
-    return Instance(path.stem, _checked(str(path), content))
+    return Instance(_checked(str(path), content), content)
 
 
 def _checked(place: str, content: Any) -> Network:

@@ -8,6 +8,7 @@ be put into any state, and one row is like another whether it is alone or in a v
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -20,9 +21,10 @@ from gymnasium.vector.utils import batch_space
 
 from surefoot.core.errors import ConfigError
 from surefoot.core.tree import Array
-from surefoot.envs.networks import Instance, Quantity, load
+from surefoot.envs.networks import Instance, Quantity, bundled, load
 
 ID = "surefoot/QueueNetwork-v0"
+DEFAULT = "two_queues"
 Actions: TypeAlias = Literal["choice", "shares"]
 Part: TypeAlias = Literal["queues", "capacities", "arrivals"]
 GOLDEN, FIRST, SECOND = (
@@ -132,7 +134,7 @@ class QueueNetworkVector(GymnasiumVectorEnv[Any, Any, Any]):
     def __init__(
         self,
         num_envs: int = 1,
-        instance: str | Path | Mapping[str, Any] = "two_queues",
+        instance: str | Path | Mapping[str, Any] = DEFAULT,
         actions: Actions = "choice",
         observe: Sequence[Part] = ("queues",),
         log: bool = False,
@@ -174,9 +176,19 @@ class QueueNetworkVector(GymnasiumVectorEnv[Any, Any, Any]):
     @classmethod
     def identity(cls, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Say what these arguments come to, so that only like is compared with like."""
-        if "instance" not in arguments:
-            return arguments
-        return {**arguments, "instance": load(arguments["instance"]).fingerprint}
+        parameters = inspect.signature(cls.__init__).parameters
+        usual = {name: parameters[name].default for name in ("actions", "observe", "log")}
+        given = {**usual, **arguments}
+        fingerprint = load(arguments.get("instance", DEFAULT)).fingerprint
+        return {**given, "observe": list(given["observe"]), "instance": fingerprint}
+
+    @classmethod
+    def settled(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Put the description itself in the place of its file's name: a run needs no other file."""
+        instance = arguments.get("instance", DEFAULT)
+        if isinstance(instance, Mapping) or str(instance) in bundled():
+            return dict(arguments)
+        return {**arguments, "instance": dict(load(instance).written)}
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
         rows = np.ones(self.num_envs, bool)

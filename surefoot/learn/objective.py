@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from surefoot.core.errors import ConfigError
 from surefoot.core.metrics import Metrics
 from surefoot.core.state import State
 from surefoot.maths.gae import gae
@@ -75,6 +76,12 @@ class Average:
         self._centre = 0.0
 
     def absorb(self, seen: Seen) -> None:
+        if bool(seen.terminated.any()):
+            raise ConfigError(
+                "ppo.objective=average is for tasks that never end, but an episode terminated: "
+                "what comes after has no value to compare with; use --ppo.objective discounted, or "
+                "an environment that truncates"
+            )
         if not bool(seen.valid.any()):
             return
         reward = float(seen.rewards[seen.valid].mean())
@@ -83,7 +90,7 @@ class Average:
         else:
             error = reward - self._eta
             if self._learned:
-                following = seen.next_values * ~seen.terminated - seen.values
+                following = seen.next_values - seen.values
                 error += float(following[seen.valid].mean())
             self._eta += self._rate * error
         self._centre = float(seen.values[seen.valid].mean())

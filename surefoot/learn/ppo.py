@@ -93,8 +93,8 @@ class PPO:
         samples = self._estimated()
         knobs = {name: at(progress.fraction) for name, at in self._scheduled.items()}
         rates = {name: r.at(progress.fraction) for name, r in self._optimizer.rates.items()}
-        before = self._optimizer.flat.vector.clone()
         dealt = self._dealt(samples)
+        before = self._optimizer.flat.vector.clone()
         compiled = self._step.compile_seconds
         rows, epochs = self._improve(dealt, knobs, progress)
         compiling = self._step.compile_seconds - compiled

@@ -128,13 +128,12 @@ def marks(run: Run, history: History) -> list[dict[str, Any]]:
 
 def asked(run: Run, history: History) -> list[dict[str, float]]:
     """Find the evaluations that somebody asked for by a key."""
+    name = f"eval/{METRICS[run.config.score]}"
     entries = [entry for entry in run.journal() if entry.get("event") == "evaluation"]
     return [
-        {
-            "score": float(entry["metrics"][f"eval/{METRICS[run.config.score]}"]),
-            **_place(history, entry["step"]),
-        }
+        {"score": float(entry["metrics"][name]), **_place(history, entry["step"])}
         for entry in entries
+        if name in entry["metrics"]
     ]
 
 

@@ -13,6 +13,8 @@ from surefoot.core.errors import RunError
 from surefoot.core.tree import Array
 from surefoot.run import Run
 
+OLD = "evaluate/"
+"""What names of metrics of evaluations began with once."""
 RATES = ("time/steps_per_second",)
 """Metrics about time that are no part of it."""
 
@@ -72,9 +74,15 @@ def read(run: Run) -> History:
     rows = _rows(run.path / "metrics.jsonl")
     if not rows:
         raise RunError(f"{run.path} has no metrics yet")
+    rows = [{_name(name): value for name, value in row.items()} for row in rows]
     names = dict.fromkeys(name for row in rows for name in row if name != "step")
     columns = {name: np.array([row.get(name, np.nan) for row in rows], float) for name in names}
     return History(np.array([row["step"] for row in rows]), columns)
+
+
+def _name(name: str) -> str:
+    """Call a metric what it is called now."""
+    return f"eval/{name.removeprefix(OLD)}" if name.startswith(OLD) else name
 
 
 def _rows(file: Path) -> list[dict[str, float]]:

@@ -28,8 +28,8 @@ const PANELS = [
     ["Error of the critics", ["sac/td_error_abs"]],
     ["Deviation of advantages", ["ppo/advantage_std"]],
     ["Average reward, as estimated", ["ppo/eta"]],
-    ["Rewards, raw and as learned from", ["reward/raw_mean", "reward/learned_mean"]],
-    ["Deviation of rewards, raw and as learned from", ["reward/raw_std", "reward/learned_std"]],
+    ["Rewards, mean and deviation", ["reward/raw_mean", "reward/raw_std"]],
+    ["Rewards as learned from, mean and deviation", ["reward/learned_mean", "reward/learned_std"]],
   ]],
   ["Schedules", [
     ["Learning rate", ["ppo/learning_rate", "ppo/value_learning_rate", "sac/learning_rate", "sac/value_learning_rate"]],

@@ -23,7 +23,9 @@ from surefoot.core.tree import Array
 
 BINS = 50
 FLUSH_SECONDS = 5
-SCORES = ("recent/return_mean", "eval/return_mean")
+SCORES = tuple(
+    f"{when}/{what}_mean" for what in ("return", "lta_return") for when in ("recent", "eval")
+)
 """What runs are compared by in the table of settings."""
 SIDE, FRAMES = 256, 60
 """Pixels and frames of a moving picture at most: TensorBoard plays no videos."""

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from threading import Event, Thread
 
-from surefoot.core.errors import Missing, RunError, StoreError, Unreachable
+from surefoot.core.errors import Missing, RunError, Unreachable
 from surefoot.core.protocols import Store
 from surefoot.store.places import open_store
 
@@ -130,10 +130,12 @@ class Lease:
         if self._renewal and self._renewal.lost:
             raise self._renewal.lost
 
-    def renew(self) -> None:
-        """Say that the owner is there; raise Leased where somebody else has become it."""
+    def renew(self, over: Event) -> None:
+        """Say that the owner is there, unless it is over meanwhile; raise Leased where somebody
+        else has become it."""
         self.check()
-        self._write()
+        if not over.is_set():
+            self._write()
 
     def check(self) -> None:
         """Raise Leased where somebody else has become the owner, or was it and has left."""
@@ -190,11 +192,11 @@ class Renewal:
         while not self._over.wait(RENEW):
             try:
                 lease = lease or Lease(open_store(self._url), self._url)
-                lease.renew()
+                lease.renew(self._over)
             except Leased as error:
                 self.lost = error
                 return
-            except StoreError:
+            except Exception:  # whatever it was, without the lease others would go on with the run
                 lease = None  # it is opened anew next time
 
 

@@ -36,7 +36,7 @@ def shoot(
     from surefoot.video.film import make_film  # PyAV takes a while, which training does not need
     from surefoot.video.overlay import Panel
 
-    make = run.factory(PICTURES)
+    make = run.cut(run.factory(PICTURES))
     natural = natural_rate(make)  # says so if there are no pictures
     players = [run.player(which, deterministic) for which in side_by_side or [checkpoint]]
     seed = run.config.seed if seed is None else seed

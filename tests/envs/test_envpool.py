@@ -153,7 +153,7 @@ def test_what_envpool_lacks_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyP
         pooled(factory("LunarLander-v3", {"gravity": -5.0}), 2, 1)
     with pytest.raises(ConfigError, match=rf"no info for the metrics function.*{remedy}"):
         pooled(factory("CartPole-v1", metrics=lambda info: {}), 2, 1)
-    with pytest.raises(ConfigError, match=rf"not an id of Gymnasium's; {remedy}"):
+    with pytest.raises(ConfigError, match=rf"not one of Gymnasium's own environments; {remedy}"):
         pooled(factory(Counter), 2, 1)
     with pytest.raises(ConfigError, match=rf"EnvPool has no Taxi-v4; {remedy}"):
         make_vector(pooled(factory("Taxi-v4"), 2, 1), 2)
