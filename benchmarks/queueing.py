@@ -135,7 +135,7 @@ def scales(seeds: int) -> None:
 
 def larger(seeds: int) -> None:
     args = {"instance": "backbone", "observe": ["queues", "capacities"], "log": True}
-    settings = {"env_args": args, "total_steps": 2_000_000}
+    settings = {"env_args": args, "total_steps": 1_000_000}
     known = {key: value for key, value in args.items() if key != "instance"}
     for name in ("back_pressure", "longest_queue", "random"):
         print(f"  {name:<17}{rule(name, 'backbone', **known):10.3f}", flush=True)

@@ -140,22 +140,12 @@ class PPOConfig(Model):
     def optimizer_steps(self, total_steps: int, rows: int) -> int:
         """Return how many optimizer steps a whole run takes, more or less."""
         iterations = -(-total_steps // (rows * self.horizon))
-        per_epoch = -(-self.experience_steps(rows) // self.minibatch_size)
-        return iterations * self.epochs * per_epoch
+        return iterations * math.prod(self.passes(rows).values())
 
-    def counts(self, total_steps: int, rows: int) -> dict[str, int]:
-        """Count what a run comes to, by the words that are used for it."""
-        batch = rows * self.horizon
-        return {
-            "rows": rows,
-            "steps per row and rollout": self.horizon,
-            "batch": batch,
-            "minibatch": self.minibatch_size,
-            "minibatches per epoch": -(-self.experience_steps(rows) // self.minibatch_size),
-            "epochs": self.epochs,
-            "rollouts": -(-total_steps // batch),
-            "optimizer steps": self.optimizer_steps(total_steps, rows),
-        }
+    def passes(self, rows: int) -> dict[str, int]:
+        """Count what an update goes through."""
+        per_epoch = -(-self.experience_steps(rows) // self.minibatch_size)
+        return {"minibatches per epoch": per_epoch, "epochs": self.epochs}
 
 
 class SACConfig(Model):
@@ -223,17 +213,9 @@ class SACConfig(Model):
             self.updates_per_step * before
         )
 
-    def counts(self, total_steps: int, rows: int) -> dict[str, int]:
-        """Count what a run comes to, by the words that are used for it."""
-        batch = rows * self.horizon
-        return {
-            "rows": rows,
-            "steps per row and rollout": self.horizon,
-            "batch": batch,
-            "minibatch": self.batch_size,
-            "rollouts": -(-total_steps // batch),
-            "optimizer steps": self.optimizer_steps(total_steps, rows),
-        }
+    def passes(self, rows: int) -> dict[str, int]:
+        """Count what an update goes through: nothing but its batches."""
+        return {}
 
     def check(self, total_steps: int) -> None:
         """Refuse sizes with which nothing would ever be learned."""

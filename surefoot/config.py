@@ -219,7 +219,16 @@ class Config(Model):
 
     def counts(self) -> dict[str, int]:
         """Count what the run comes to, by the words that are used for it."""
-        counts = self.learning.counts(self.total_steps, self.envs)
+        batch = self.iteration_steps()
+        counts = {
+            "rows": self.envs,
+            "steps per row and rollout": self.learning.horizon,
+            "batch": batch,
+            "minibatch": self.learning.optimizer_samples,
+            **self.learning.passes(self.envs),
+            "rollouts": -(-self.total_steps // batch),
+            "optimizer steps": self.optimizer_steps(),
+        }
         if self.reset_every is not None:
             counts["resets of a row"] = self.total_steps // self.envs // self.reset_every
         return counts

@@ -19,13 +19,14 @@ from surefoot.envs.make import settled as settled_arguments
 from surefoot.envs.probe import Kind
 from surefoot.learn.build import settle_compile
 from surefoot.mirroring import require_free, require_unleased
+from surefoot.notes import collector_notes
 from surefoot.policy.files import actor_file
 from surefoot.run import Run
 from surefoot.store import durable, loader
 from surefoot.store.checkpoint import Checkpoint, machine_differences, naming
 from surefoot.store.loader import Found
 from surefoot.store.places import is_url, settled
-from surefoot.train import build_recent, carry_out, collector_notes, prepared
+from surefoot.train import build_recent, carry_out, prepared
 from surefoot.training import Training
 from surefoot.transforms import channels
 

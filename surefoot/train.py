@@ -14,7 +14,7 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from surefoot.collect.build import build_collector, find_way
-from surefoot.collect.choose import Chosen, choose
+from surefoot.collect.choose import choose
 from surefoot.collect.viewer import Viewer, Watched
 from surefoot.config import Config, Output, resolve
 from surefoot.core import hardware, signals
@@ -22,10 +22,8 @@ from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import ConfigError
 from surefoot.core.events import Bulletin
 from surefoot.core.laps import Laps
-from surefoot.core.metrics import Metrics, mean, prefixed, present
 from surefoot.core.progress import Progress
 from surefoot.core.protocols import Learner, Sink
-from surefoot.core.rollout import Rollout
 from surefoot.core.spec import Spec
 from surefoot.core.wishes import Wishes
 from surefoot.ending import Ending, Interrupted, finished, interruptible, stopped
@@ -34,7 +32,9 @@ from surefoot.envs.probe import Kind
 from surefoot.evaluate import Evaluation, evaluate
 from surefoot.learn.build import build_learner, settle_compile
 from surefoot.mirroring import AT_ONCE, build_mirror, finish, require_free
+from surefoot.notes import crew, start_notes
 from surefoot.ondemand import OnDemand
+from surefoot.reporting import report
 from surefoot.run import Run
 from surefoot.saving import build_saver
 from surefoot.schedules import Iterations, Steps
@@ -48,13 +48,6 @@ from surefoot.store.saver import Saver
 from surefoot.training import Training
 from surefoot.video.aside import Cameras
 from surefoot.video.shoot import PICTURES, natural_rate
-
-RESTORE_NOTES = {
-    "fresh": "episodes are cut at every checkpoint so that the run resumes exactly",
-    "inexact": "this run cannot be resumed exactly",
-}
-BESTS = {"return": "return", "lta": "lta_return"}
-"""What the best of each kind of score is called in metrics."""
 
 
 @dataclass
@@ -115,37 +108,11 @@ def train(
         run = Run.create(Path(out) if out else None, config, function, own)
         config = run.config
         with run.lock():
-            notes = [*collector_notes(choice), counted(config)]
-            if config.compile == "on":
-                notes.append(
-                    f"{config.optimizer_steps():,} optimizer steps, compiled at the first update: "
-                    f"twenty seconds or more, and one from torch's cache"
-                )
-            if way.kind in RESTORE_NOTES:
-                notes.append(f"{RESTORE_NOTES[way.kind]}: {way.because}")
+            notes = start_notes(choice, config, way)
             start: dict[str, Any] = {"event": "start", "restore": way.kind, "because": way.because}
-            start |= {"message": "\n".join(notes)} if notes else {}
+            start["message"] = "\n".join(notes)
             start["config"] = config.model_dump(mode="json")
             return carry_out(run, config, make, training, start, output)
-
-
-def counted(config: Config) -> str:
-    """Say in one line what the settings come to."""
-    return ", ".join(f"{name} {count:,}" for name, count in config.counts().items())
-
-
-def collector_notes(choice: Chosen) -> list[str]:
-    """Say who steps the environments, if that was left to us, and what follows from it."""
-    config, notes = choice.config, []
-    workers = _workers(config)
-    because = choice.because and f": {choice.because}"
-    if choice.backend:
-        notes.append(choice.backend)
-    if workers or because:
-        notes.append(f"environments are stepped by {workers or 'this process'}{because}")
-    if config.min_inference_size is not None:
-        notes.append("min_inference_size: this run will not repeat itself bit for bit")
-    return notes
 
 
 @contextmanager
@@ -184,7 +151,7 @@ def carry_out(
     log = JsonLines(run.path, training.metrics_bytes)
     title = f"surefoot · {config.env} · {config.algo} · seed {config.seed} · {run.path}"
     wishes = Wishes()
-    view = terminal(output, title, config.recent_episodes, _crew(config), wishes, config.algo)
+    view = terminal(output, title, config.recent_episodes, crew(config), wishes, config.algo)
     identity = run.identity["id"]
     boards = build_boards(config, identity, run.path, training.progress.steps, training.events)
     sink = FanOut([log, view, *boards])
@@ -302,42 +269,9 @@ def fit(parts: Parts) -> Ending:
     return ending
 
 
-def report(
-    training: Training, rollout: Rollout, update: Metrics, times: dict[str, float]
-) -> Metrics:
-    """Gather the metrics of one iteration."""
-    steps = rollout.steps
-    facts = present(
-        episode_return_mean=mean(e.total for e in rollout.episodes),
-        episode_length_mean=mean(e.length for e in rollout.episodes),
-        reward_mean=float(rollout.reward[rollout.valid].mean()) if steps else None,
-        steps=steps,
-        episodes=len(rollout.episodes),
-    )
-    best = {BESTS[training.recent.kind]: training.best_return.score}
-    return {
-        **prefixed("rollout", facts),
-        **training.recent.metrics(),
-        **prefixed("best", present(**best)),
-        **training.progress.metrics(),
-        **update,
-        **rollout.metrics,
-        **prefixed("time", _split(rollout, update, times)),
-    }
-
-
 def build_recent(config: Config) -> RecentEpisodes:
     """Make what remembers the last episodes."""
     return RecentEpisodes(config.recent_episodes, config.score, config.reset_every is None)
-
-
-def _split(rollout: Rollout, update: Metrics, laps: dict[str, float]) -> Metrics:
-    """Say where the time went since the last report; the parts add up to all of it."""
-    collecting, compiling = laps.pop("collect"), update.get("time/compile", 0.0)
-    speed = rollout.steps / (collecting + laps["update"] - compiling)
-    learning = {**laps, "update": laps["update"] - compiling}
-    copying = collecting - sum(rollout.seconds.values())
-    return {**rollout.seconds, "copying": copying, **learning, "steps_per_second": speed}
 
 
 @contextmanager
@@ -350,16 +284,6 @@ def _threads(count: int) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
-
-
-def _crew(config: Config) -> str:
-    """Say who steps the environments."""
-    return f"{config.envs} stepped by {_workers(config) or 'this process'}"
-
-
-def _workers(config: Config) -> str:
-    """Name the worker processes, if there are any."""
-    return f"{config.n_proc} worker process{'es' * (config.n_proc > 1)}" if config.n_proc else ""
 
 
 def _evaluator(

@@ -1,0 +1,54 @@
+"""What a person should know about a run before it begins."""
+
+from __future__ import annotations
+
+from surefoot.collect.choose import Chosen
+from surefoot.config import Config
+from surefoot.envs.probe import Way
+
+RESTORE_NOTES = {
+    "fresh": "episodes are cut at every checkpoint so that the run resumes exactly",
+    "inexact": "this run cannot be resumed exactly",
+}
+
+
+def start_notes(choice: Chosen, config: Config, way: Way) -> list[str]:
+    """Say who plays, what the settings come to, and what takes time or cannot be had."""
+    notes = [*collector_notes(choice), counted(config)]
+    if config.compile == "on":
+        notes.append(
+            f"{config.optimizer_steps():,} optimizer steps, compiled at the first update: "
+            f"twenty seconds or more, and one from torch's cache"
+        )
+    if way.kind in RESTORE_NOTES:
+        notes.append(f"{RESTORE_NOTES[way.kind]}: {way.because}")
+    return notes
+
+
+def collector_notes(choice: Chosen) -> list[str]:
+    """Say who steps the environments, if that was left to us, and what follows from it."""
+    config, notes = choice.config, []
+    workers = _workers(config)
+    because = choice.because and f": {choice.because}"
+    if choice.backend:
+        notes.append(choice.backend)
+    if workers or because:
+        notes.append(f"environments are stepped by {workers or 'this process'}{because}")
+    if config.min_inference_size is not None:
+        notes.append("min_inference_size: this run will not repeat itself bit for bit")
+    return notes
+
+
+def counted(config: Config) -> str:
+    """Say in one line what the settings come to."""
+    return ", ".join(f"{name} {count:,}" for name, count in config.counts().items())
+
+
+def crew(config: Config) -> str:
+    """Say who steps the environments."""
+    return f"{config.envs} stepped by {_workers(config) or 'this process'}"
+
+
+def _workers(config: Config) -> str:
+    """Name the worker processes, if there are any."""
+    return f"{config.n_proc} worker process{'es' * (config.n_proc > 1)}" if config.n_proc else ""
