@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {
 }
 METRICS = {
     "rollout": "episode_return_mean episode_length_mean reward_mean steps episodes",
-    "recent": "return_mean length_mean success_rate terminated_rate success_reported",
+    "recent": "return_mean lta_return_mean length_mean success_rate terminated_rate success_reported",
     "progress": "steps total_steps iterations episodes epochs optimizer_steps",
     "ppo": "policy_loss value_loss entropy approx_kl approx_kl_k1 clip_fraction ratio_first "
     "explained_variance value_mean target_mean target_var value_error_abs advantage_std "
@@ -69,7 +69,8 @@ def test_every_metric_is_written_for_every_iteration(tmp_path: Path) -> None:
     assert [row["step"] for row in rows] == list(range(64, 1281, 64))
     for number, row in enumerate(rows):
         saved = {"time/saving"} if number else set()  # of the iteration before
-        assert set(row) == expected | saved | {"step"}
+        best = {"best/return"} & set(row)  # there is none until the window is full
+        assert set(row) == expected | saved | best | {"step"}
     assert rows[-1]["progress/epochs"] == 40
     assert rows[-1]["progress/optimizer_steps"] == 80
     assert rows[-1]["progress/episodes"] == sum(row["rollout/episodes"] for row in rows)

@@ -173,7 +173,7 @@ def test_seeds_of_one_setting_are_a_band_and_differences_stand_out(show: Open) -
     names = [curve["name"] for curve in curves(page, "Policy loss")]
     assert "mean of 3 seeds, epochs 20" in names
     assert {"seed0", "seed1", "seed2", "other"} <= set(names)
-    differing = page.locator("tr.differs th").all_inner_texts()
+    differing = page.locator("#config tr.differs th").all_inner_texts()
     assert set(differing) == {"seed", "ppo.epochs"}
 
 
