@@ -32,7 +32,8 @@ SMALL: dict[str, Any] = {
 }
 METRICS = {
     "rollout": "episode_return_mean episode_length_mean reward_mean steps episodes",
-    "recent": "return_mean lta_return_mean length_mean success_rate terminated_rate success_reported",
+    "recent": "return_mean lta_return_mean length_mean success_rate terminated_rate "
+    "success_reported",
     "progress": "steps total_steps iterations episodes epochs optimizer_steps",
     "ppo": "policy_loss value_loss entropy approx_kl approx_kl_k1 clip_fraction ratio_first "
     "explained_variance value_mean target_mean target_var value_error_abs advantage_std "
