@@ -113,7 +113,7 @@ class NativeVector:
                 f"reset_every={reset_every}, but {name} is a vector environment that resets its "
                 f"rows itself; give it a time limit of its own, or autoreset_mode DISABLED"
             )
-        self._limit = math.inf if reset_every is None else reset_every
+        self._limit = reset_every
         self._make, self._used, self._first_row = make, False, first_row
         self._trail = np.zeros(4, np.int64) if trail is None else trail
         # Gymnasium's own wrappers of single environments take a seed for each; others take one.
@@ -166,7 +166,9 @@ class NativeVector:
             self.fail(None, f"step raised {type(error).__name__}: {error}", error)
         reward = self._column(reward, np.float64, "reward")
         terminated = self._column(terminated, np.bool_, "terminated")
-        truncated = self._column(truncated, np.bool_, "truncated") | (self._step + 1 >= self._limit)
+        truncated = self._column(truncated, np.bool_, "truncated")
+        if self._limit is not None:
+            truncated |= self._step + 1 >= self._limit
         ended = terminated | truncated
         if not self._some_ended and not ended.any():
             return self._uneventful(obs, reward, infos)
