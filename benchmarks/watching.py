@@ -26,13 +26,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 from apart import spread
 
 from surefoot.sinks.jsonl import JsonLines
 
-STEPS, WARM = 100_000, 200
+STEPS, WARM = 200_000, 100
 """Of a training, and iterations of it that do not count: TensorBoard and W&B are loaded in them,
 which takes two seconds of a core, once."""
 ENDING = 8
@@ -83,27 +85,56 @@ def _drain(terminal: int) -> None:
         os.close(terminal)
 
 
-def costs(flags: list[str], core: int) -> tuple[float, float, float, float]:
-    """Return microseconds per step, and shares of the time: of reporting within the loop, of a
-    core for threads besides it, and of writing the log, which is part of the first."""
-    samples: list[tuple[float, float]] = []
+@dataclass
+class Trained:
+    """A training that was looked at several times a second."""
+
+    rows: list[dict[str, float]]
+    logging: float
+    """Seconds to write these rows to a log."""
+    times: list[float] = field(default_factory=list)
+    """When it was looked at, after the first iterations and before the last."""
+    lines: list[int] = field(default_factory=list)
+    """Rows there were then."""
+    besides: list[float] = field(default_factory=list)
+    """Seconds of processor time that threads besides the first had taken then."""
+
+    def costs(self, begun: float, ended: float) -> tuple[float, float, float, float]:
+        """Return microseconds per step between two moments, and shares of the time: of reporting
+        within the loop, of a core for threads besides it, and of writing the log, which is part of
+        the first."""
+        first, last = (int(np.searchsorted(self.times, moment)) for moment in (begun, ended))
+        rows = self.rows[self.lines[first] : self.lines[last]]
+        parts = [n for n in rows[-1] if n.startswith("time/") and n != "time/steps_per_second"]
+        seconds = {name: sum(row.get(name, 0.0) for row in rows) for name in parts}
+        spent, steps = sum(seconds.values()), sum(row["rollout/steps"] for row in rows)
+        besides = self.besides[last] - self.besides[first]
+        besides /= self.times[last] - self.times[first]
+        logging = self.logging * len(rows) / len(self.rows)
+        return 1e6 * spent / steps, seconds["time/reporting"] / spent, besides, logging / spent
+
+
+def trained(flags: list[str], core: int, started: threading.Event) -> Trained:
+    """Train on a core; `started` is set with the first iteration, or where there is none."""
+    samples: list[tuple[float, int, float]] = []
     seen: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as place:
         log = Path(place) / "run" / "metrics.jsonl"
 
         def watch(pid: int) -> None:
-            if log.exists() and log.read_bytes().count(b"\n") > WARM:
-                samples.append((time.perf_counter(), _besides(pid, seen)))
+            lines = log.read_bytes().count(b"\n") if log.exists() else 0
+            if lines:
+                started.set()
+            if lines > WARM:
+                samples.append((time.perf_counter(), lines, _besides(pid, seen)))
 
-        given = [flag.format(place=place) for flag in flags]
-        rows = train(Path(place) / "run", given, watch=watch, core=core)[WARM:]
-        logging = _log(rows, Path(place))
-    parts = [n for n in rows[-1] if n.startswith("time/") and n != "time/steps_per_second"]
-    seconds = {name: sum(row.get(name, 0.0) for row in rows) for name in parts}
-    spent, steps = sum(seconds.values()), sum(row["rollout/steps"] for row in rows)
-    (begun, before), (ended, after) = samples[0], samples[-ENDING]
-    besides = (after - before) / (ended - begun)
-    return 1e6 * spent / steps, seconds["time/reporting"] / spent, besides, logging / spent
+        try:
+            given = [flag.format(place=place) for flag in flags]
+            rows = train(Path(place) / "run", given, watch=watch, core=core)
+        finally:
+            started.set()
+        times, lines, besides = zip(*samples[:-ENDING], strict=True)
+        return Trained(rows, _log(rows, Path(place)), list(times), list(lines), list(besides))
 
 
 def _log(rows: list[dict[str, float]], place: Path) -> float:
@@ -158,11 +189,19 @@ def compare(ways: dict[str, list[str]], repeats: int) -> None:
 
 
 def _pair(one: list[str], other: list[str], turn: int) -> list[tuple[float, ...]]:
-    """Train in two ways at once; who has which core changes from turn to turn."""
+    """Train in two ways at once, and count what lies in the time of both; who has which core
+    changes from turn to turn. The other starts first: it may have to wait for its mirror."""
     cores = sorted(os.sched_getaffinity(0))[:2]
-    placed = zip((one, other), cores if turn % 2 else reversed(cores), strict=True)
+    mine, theirs = cores if turn % 2 else reversed(cores)
+    started = threading.Event()
     with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(lambda at: costs(*at), placed))
+        second = pool.submit(trained, other, theirs, started)
+        started.wait()
+        first = pool.submit(trained, one, mine, threading.Event())
+        both = [first.result(), second.result()]
+    begun = max(training.times[0] for training in both)
+    ended = min(training.times[-1] for training in both)
+    return [training.costs(begun, ended) for training in both]
 
 
 def report(repeats: int) -> None:

@@ -24,7 +24,7 @@ from surefoot.config import Config
 from surefoot.core import tree
 from surefoot.core.errors import CheckpointError, ConfigError, RunError, SurefootError
 from surefoot.core.state import State
-from surefoot.envs.make import identity
+from surefoot.envs.names import identity
 from surefoot.store import durable
 from surefoot.store.checkpoint import Boundary, Checkpoint, Checkpoints, describe
 from surefoot.store.lease import KEY as LEASE

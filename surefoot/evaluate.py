@@ -89,9 +89,13 @@ class Evaluation:
     def lta_return_mean(self) -> float:
         return statistics.fmean(self.lta_returns)
 
+    def scores(self, kind: str) -> list[float]:
+        """Return what `score` says that counts, of each episode."""
+        return [SCORES[kind](episode) for episode in self.episodes]
+
     def score(self, kind: str) -> float:
         """Return the mean of what `score` says that counts."""
-        return statistics.fmean(SCORES[kind](episode) for episode in self.episodes)
+        return statistics.fmean(self.scores(kind))
 
     @property
     def length_mean(self) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from surefoot.core.episodes import SCORE_NAMES
 from surefoot.core.errors import SurefootError
 from surefoot.core.signals import Held
 from surefoot.core.wishes import Wishes
@@ -30,6 +32,8 @@ class OnDemand:
     film: Callable[[Boundary], None]
     """Begins a film of the policy."""
     saver: Saver
+    score: str
+    """What counts of an evaluation: return or lta."""
     tell: Callable[[Mapping[str, Any]], None]
 
     def grant(self, boundary: Boundary, held: Held) -> Ending | None:
@@ -73,9 +77,10 @@ class OnDemand:
             message = f"evaluation of step {boundary.step:,} failed: {error}"
             self.tell({"event": "evaluation-error", "step": boundary.step, "message": message})
             return
+        scores, what = found.scores(self.score), SCORE_NAMES[self.score]
         message = (
-            f"evaluation of step {boundary.step:,}: return {found.return_mean:.2f} ± "
-            f"{found.return_std:.2f} in {len(found.episodes)} episodes"
+            f"evaluation of step {boundary.step:,}: {what} {statistics.fmean(scores):.2f} ± "
+            f"{statistics.pstdev(scores):.2f} in {len(scores)} episodes"
         )
         entry = {"event": "evaluation", "step": boundary.step, "metrics": found.metrics()}
         self.tell({**entry, "message": message})

@@ -14,8 +14,9 @@ from surefoot.core.best import Best
 from surefoot.core.errors import CheckpointError, ConfigError, InexactError, RunError
 from surefoot.core.state import State
 from surefoot.elsewhere import fetch_to_go_on
-from surefoot.envs.make import Factory, reference
-from surefoot.envs.make import settled as settled_arguments
+from surefoot.envs.make import Factory
+from surefoot.envs.names import reference
+from surefoot.envs.names import settled as settled_arguments
 from surefoot.envs.probe import Kind
 from surefoot.learn.build import settle_compile
 from surefoot.mirroring import require_free, require_unleased

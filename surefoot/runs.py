@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.core.errors import RunError, SurefootError
-from surefoot.envs.make import absolute
+from surefoot.envs.names import absolute
 from surefoot.run import Run
 from surefoot.store.hall_of_fame import DIRECTORY, halls
 

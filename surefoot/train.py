@@ -27,7 +27,8 @@ from surefoot.core.protocols import Learner, Sink
 from surefoot.core.spec import Spec
 from surefoot.core.wishes import Wishes
 from surefoot.ending import Ending, Interrupted, finished, interruptible, stopped
-from surefoot.envs.make import Factory, absolute, factory, name_of, reference, settled
+from surefoot.envs.make import Factory, factory
+from surefoot.envs.names import absolute, name_of, reference, settled
 from surefoot.envs.probe import Kind
 from surefoot.evaluate import Evaluation, evaluate
 from surefoot.learn.build import build_learner, settle_compile
@@ -159,7 +160,14 @@ def carry_out(
     mirror = build_mirror(config, run, training.events, take_over)
     saver = build_saver(run, log.commit, sink.event, mirror)
     cameras = Cameras(make, config.env, config.seed, run.path / "videos", sink.event)
-    on_demand = OnDemand(wishes, evaluate_now, lambda at: film(run, cameras, at), saver, sink.event)
+    on_demand = OnDemand(
+        wishes=wishes,
+        evaluate=evaluate_now,
+        film=lambda at: film(run, cameras, at),
+        saver=saver,
+        score=config.score,
+        tell=sink.event,
+    )
     parts = Parts(
         config=config,
         training=training,

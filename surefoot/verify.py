@@ -16,7 +16,7 @@ from surefoot.config import Config
 from surefoot.core.errors import RunError
 from surefoot.core.state import differences
 from surefoot.directory import last_line
-from surefoot.envs.make import absolute
+from surefoot.envs.names import absolute
 from surefoot.run import Run
 from surefoot.schedules import Steps
 

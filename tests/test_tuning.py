@@ -13,7 +13,8 @@ from surefoot.cli import main
 from surefoot.config import Config, PPOConfig, resolve
 from surefoot.core.errors import ConfigError
 from surefoot.envs.make import factory
-from surefoot.options import TrainOptions, parse, settle
+from surefoot.options import TrainOptions
+from surefoot.parsing import parse, settle
 from surefoot.tuning import WORTH, Trial, tune
 from tests.counter import Counter, Slow
 

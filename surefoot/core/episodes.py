@@ -27,6 +27,8 @@ SCORES: dict[str, Callable[[Episode], float]] = {
     "lta": lambda episode: episode.lta,
 }
 """What an episode is worth."""
+SCORE_NAMES = {"return": "return", "lta": "long-term average"}
+"""What that is called."""
 STRETCHES = 20
 """Rollouts that stand for episodes where there are none."""
 

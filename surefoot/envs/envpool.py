@@ -24,7 +24,8 @@ from gymnasium.vector.utils import batch_space
 
 from surefoot.core.errors import ConfigError
 from surefoot.core.tree import Array
-from surefoot.envs.make import Factory, Imported, Registered
+from surefoot.envs.make import Factory
+from surefoot.envs.names import Imported, Registered
 
 REMEDY = "use --env-backend gymnasium"
 USUAL = ("classic_control", "box2d", "mujoco.gym", "toy_text")

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from surefoot.core.wishes import Wishes
 from surefoot.sinks import dashboard
-from surefoot.sinks.dashboard import Dashboard, History, sparkline, split_bar
+from surefoot.sinks.dashboard import Dashboard, History
+from surefoot.sinks.drawing import sparkline, split_bar
 from tests.sinks.test_plain import METRICS
 
 CREW = "16 stepped by 2 worker processes"
