@@ -31,7 +31,7 @@ from surefoot.schedules import (
     parse_interval,
     parse_schedule,
 )
-from surefoot.transforms import Scale, TimeScaled, parse_transform
+from surefoot.transforms import Scale, parse_transform
 
 M = TypeVar("M", bound=Model)
 
@@ -143,11 +143,17 @@ def _interval_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | N
 
 
 @_registry.primitive_rule
-def _transform_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """Read a transform of rewards as one argument."""
-    if not {Scale, TimeScaled} <= _members(info.type):
+def _transforms_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """Read transforms of rewards, one argument each."""
+    if get_origin(info.type) is not tuple or Scale not in _members(get_args(info.type)[0]):
         return None
-    return _one_word("TRANSFORM", parse_transform, optional=False)
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="TRANSFORM …",
+        instance_from_str=lambda words: tuple(parse_transform(word) for word in words),
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda value: [str(one) for one in value],
+    )
 
 
 def _one_word(

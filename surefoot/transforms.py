@@ -128,7 +128,8 @@ def parse_transform(value: Any) -> Any:
         raise ValueError(f"write a transform as one word: {FORMS}")
     kind, *parts = str(value).split(":")
     if kind not in KINDS:
-        raise ValueError(f"unknown transform {kind!r}{nearest(kind, KINDS)}: there are {FORMS}")
+        hint = nearest(kind, KINDS) or "."
+        raise ValueError(f"unknown transform {kind!r}{hint} There are {FORMS}")
     fields = list(KINDS[kind].model_fields)
     if len(parts) > len(fields):
         raise ValueError(f"too much after {kind}: transforms are {FORMS}")

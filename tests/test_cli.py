@@ -153,6 +153,7 @@ def test_a_users_own_factory_in_a_file_and_in_a_module(
         ("train CartPole-v1 --ppo.gamma 2", 2, "ppo.gamma=2.0"),
         ("train CartPole-v1 --ppo.gamma x", 2, "--ppo.gamma"),
         ("train CartPole-v1 --ppo.learning-rate lin:1:0", 2, "did you mean"),
+        ("train CartPole-v1 --rewards normalised", 2, "unknown transform 'normalised'"),
         ("train CartPole-v1 --algo sacc", 2, "--algo"),
         ("train CartPole-v1 --env-args x", 2, "KEY=VALUE"),
         ("train CartPole-v1 --env-args x=1", 2, "does not take these arguments"),

@@ -14,7 +14,7 @@ from surefoot.run import Run
 SETTINGS: Any = {"total_steps": 3_000, "output": "quiet", "tensorboard": False}
 
 
-def train(out: Path, monkeypatch: pytest.MonkeyPatch, *wishes: str) -> Run:
+def train(out: Path, monkeypatch: pytest.MonkeyPatch, *wishes: str, score: str = "return") -> Run:
     class Asked(Wishes):
         def __init__(self) -> None:
             super().__init__()
@@ -22,7 +22,7 @@ def train(out: Path, monkeypatch: pytest.MonkeyPatch, *wishes: str) -> Run:
                 self.ask(wish)
 
     monkeypatch.setattr(sys.modules["surefoot.train"], "Wishes", Asked)
-    return surefoot.train("CartPole-v1", out=out, **SETTINGS)
+    return surefoot.train("CartPole-v1", out=out, score=score, **SETTINGS)
 
 
 def weights(run: Run) -> bytes:
@@ -55,3 +55,14 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
     assert stopped.checkpoints[-1].step < 3_000
     monkeypatch.undo()
     assert weights(surefoot.resume(stopped.path, output="quiet")) == weights(plain)
+
+
+@pytest.mark.parametrize(
+    ("score", "words"), [("return", "return "), ("lta", "average 1.00 ± 0.00")]
+)
+def test_an_evaluation_speaks_of_what_counts(
+    score: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train(tmp_path / "run", monkeypatch, "evaluate", score=score)
+    (told,) = (entry for entry in run.journal() if entry["event"] == "evaluation")
+    assert words in told["message"]
