@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
 from pydantic import (
+    AfterValidator,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -24,7 +25,7 @@ from surefoot.algorithms import PPOConfig as PPOConfig
 from surefoot.algorithms import SACConfig as SACConfig
 from surefoot.core.errors import ConfigError, nearest
 from surefoot.schedules import Interval, Model, Steps
-from surefoot.transforms import Transform
+from surefoot.transforms import Transform, require_order
 
 Output: TypeAlias = Literal["auto", "quiet", "json"]
 """What standard output gets: what suits it, nothing, or JSON lines. No setting of a run."""
@@ -33,6 +34,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "sac": {"policy": {"hidden": (256, 256), "activation": "relu"}},
 }
 """What is another default with an algorithm."""
+STRETCHES, STRETCH_STEPS = 20, 1_000
+"""Where no episode ever ends, so many rollouts stand for episodes, or as many as make so many steps
+of a row."""
 
 
 class PolicyConfig(Model):
@@ -98,7 +102,7 @@ class Config(Model):
     reset_every: PositiveInt | None = None
     """Cut every episode after this many steps of its row, as a time limit does, in training and in
     evaluations; none: episodes end where the environment ends them, if anywhere."""
-    rewards: tuple[Transform, ...] = ()
+    rewards: Annotated[tuple[Transform, ...], AfterValidator(require_order)] = ()
     """What rewards are turned into for learning, one after another, while scores stay raw:
     time_scaled, normalized, per_horizon, scale:0.01, floor:-100, clip:-10:10, no_state_penalty,
     add:NAME:WEIGHT, replace:NAME."""
@@ -230,8 +234,19 @@ class Config(Model):
             "optimizer steps": self.optimizer_steps(),
         }
         if self.reset_every is not None:
-            counts["resets of a row"] = self.total_steps // self.envs // self.reset_every
+            counts["resets of a row"] = self.row_steps() // self.reset_every
         return counts
+
+    def row_steps(self) -> int:
+        """Count the steps of one row."""
+        return self.total_steps // self.envs
+
+    def stretches(self) -> int:
+        """Count the rollouts whose average stands for episodes, where none ever ends."""
+        ends = self.reset_every is not None and self.reset_every <= self.row_steps()
+        if self.score != "lta" or ends:
+            return 0
+        return max(STRETCHES, STRETCH_STEPS // self.learning.horizon)
 
     def checkpoint_iterations(self) -> int:
         """Return after how many iterations a checkpoint is due."""

@@ -270,7 +270,8 @@ def problem(config: Config) -> str:
     """Hash what makes two runs' scores comparable: the environment, its settings, and what counts
     as the score over how many steps."""
     parts: list[Any] = [config.env, identity(config.env, config.env_args)]
-    limit = config.evaluate_steps or config.reset_every
+    longer = config.evaluate_steps if config.evaluate_every else None
+    limit = longer or config.reset_every
     if config.score != "return" or limit is not None:
         parts += [config.score, limit]
     text = json.dumps(parts, sort_keys=True, default=str)

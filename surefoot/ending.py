@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from surefoot.config import Config
+from surefoot.core.episodes import SCORE_NAMES
 from surefoot.core.errors import NonFiniteError, SaveError
 from surefoot.core.protocols import Sink
 from surefoot.core.signals import Abandon, Held
@@ -42,8 +43,7 @@ def finished(config: Config, training: Training) -> Ending | None:
     """Say whether a run has done what it was to do."""
     score = training.recent.score
     if config.stop_at is not None and score is not None and score >= config.stop_at:
-        what = "return" if config.score == "return" else "long-term average"
-        return Ending(True, f"recent {what} {score:.2f} reached stop_at")
+        return Ending(True, f"recent {SCORE_NAMES[config.score]} {score:.2f} reached stop_at")
     return Ending(True, "budget spent") if training.progress.done else None
 
 

@@ -185,7 +185,9 @@ def play(
             played.sort(key=lambda e: (e.number, e.row))
             ended = facts.ended
             first = facts.valid & (np.cumsum(ended, axis=0) - ended == 0)
-            return Evaluation(played, step, averages.means(), Course.of(facts.reward, first))
+            asked = quota > 0
+            course = Course.of(facts.reward[:, asked], first[:, asked])
+            return Evaluation(played, step, averages.means(), course)
         noise = actor.noise(seeding.generator(seed, Purpose.EVALUATION_ACTION, step, t), rows)
         action, memory = actor.act(tree.map(np.copy, obs), None, memory, noise)
         result, counted = env.step(action), done < quota

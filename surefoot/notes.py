@@ -15,6 +15,11 @@ RESTORE_NOTES = {
 def start_notes(choice: Chosen, config: Config, way: Way) -> list[str]:
     """Say who plays, what the settings come to, and what takes time or cannot be had."""
     notes = [*collector_notes(choice), counted(config)]
+    if config.reset_every is not None and config.reset_every > config.row_steps():
+        notes.append(
+            f"reset_every {config.reset_every:,} is never reached: {config.total_steps:,} steps / "
+            f"{config.envs:,} rows = {config.row_steps():,} steps of a row"
+        )
     if config.compile == "on":
         notes.append(
             f"{config.optimizer_steps():,} optimizer steps, compiled at the first update: "

@@ -259,8 +259,9 @@ class PlotOptions(Model):
 
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN")]
     """Run directories."""
-    metric: str = "recent/return_mean"
-    """What to draw, as in metrics.jsonl."""
+    metric: str | None = None
+    """What to draw, as in metrics.jsonl; none: recent/return_mean, or recent/lta_return_mean where
+    that is the score."""
     over: Literal["step", "time", "episode"] = "step"
     """What to draw it over."""
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -270,7 +271,7 @@ class PlotOptions(Model):
 
 
 class RunsOptions(Model):
-    """List the runs below a directory or URL: environment, steps, best return, state."""
+    """List the runs below a directory or URL: environment, steps, best score, state."""
 
     directory: Annotated[Positional[str], arg(metavar="DIR")] = "runs"
     """Where to look."""

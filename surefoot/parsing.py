@@ -150,7 +150,9 @@ def _transforms_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] |
     return PrimitiveConstructorSpec(
         nargs="*",
         metavar="TRANSFORM …",
-        instance_from_str=lambda words: tuple(parse_transform(word) for word in words),
+        instance_from_str=lambda words: tuple(
+            parse_transform(word) for word in words if words != ["None"]
+        ),
         is_instance=lambda value: isinstance(value, tuple),
         str_from_instance=lambda value: [str(one) for one in value],
     )

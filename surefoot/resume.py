@@ -20,7 +20,7 @@ from surefoot.envs.names import settled as settled_arguments
 from surefoot.envs.probe import Kind
 from surefoot.learn.build import settle_compile
 from surefoot.mirroring import require_free, require_unleased
-from surefoot.notes import collector_notes
+from surefoot.notes import collector_notes, counted
 from surefoot.policy.files import actor_file
 from surefoot.run import Run
 from surefoot.store import durable, loader
@@ -168,7 +168,7 @@ def fork(
         if not shared:  # what was played there is of no use here
             state = {**state, "learner": {**state["learner"], "experience": {}}}
         notes = _inherit(training, found, state, same_task, same_episodes)
-        notes += collector_notes(choice)
+        notes += [*collector_notes(choice), counted(config)]
         if "stop_at" not in settings:
             config, reached = _without_reached(config, training.recent.score)
             notes += reached

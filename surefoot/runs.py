@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from surefoot.core.errors import RunError, SurefootError
-from surefoot.envs.names import absolute
+from surefoot.envs.names import absolute, identity
 from surefoot.run import Run
 from surefoot.store.hall_of_fame import DIRECTORY, halls
 
@@ -34,12 +35,15 @@ def champion(runs: Path, env: str, env_args: Mapping[str, Any]) -> Path:
         for hall in halls(runs)
         if (entries := hall.entries()) and entries[0].env == env
     }
-    exact = {path: entry for path, entry in found.items() if entry.env_args == env_args}
+    wanted = identity(env, env_args)
+    exact = {p: entry for p, entry in found.items() if identity(env, entry.env_args) == wanted}
     if not found or (env_args and not exact):
         raise RunError(f"no champion of {env} in {runs / DIRECTORY}; `surefoot best` lists them")
-    chosen = exact or found
-    if len(chosen) > 1:
-        known = "; ".join(str(entry.env_args) for entry in found.values())
-        raise RunError(f"there are champions of {env} with {known}; choose by --env-args")
-    ((path, entry),) = chosen.items()
-    return path / entry.directory
+    places = [path / entry.directory for path, entry in (exact or found).items()]
+    if len(places) > 1:
+        ways = "\n".join(f"  surefoot eval {quote(str(place))}" for place in places)
+        raise RunError(
+            f"there are champions of {env} by different arguments or scores; choose by --env-args, "
+            f"or name one:\n{ways}"
+        )
+    return places[0]

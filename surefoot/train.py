@@ -27,7 +27,7 @@ from surefoot.core.protocols import Learner, Sink
 from surefoot.core.spec import Spec
 from surefoot.core.wishes import Wishes
 from surefoot.ending import Ending, Interrupted, finished, interruptible, stopped
-from surefoot.envs.make import Factory, factory
+from surefoot.envs.make import Factory, factory, make_some
 from surefoot.envs.names import absolute, name_of, reference, settled
 from surefoot.envs.probe import Kind
 from surefoot.evaluate import Evaluation, evaluate
@@ -122,6 +122,8 @@ def prepared(config: Config, make: Factory, kind: Kind, render: bool = False) ->
     require_boards(config)
     if config.video_every is not None:
         natural_rate(make.with_arguments(PICTURES))  # says so if there are no pictures
+    if config.evaluate_steps is not None:  # says so if episodes cannot be cut
+        make_some(replace(make, reset_every=config.evaluate_steps), 1).close()
     with _threads(config.threads):
         events = Bulletin()
         collector = build_collector(config, make, kind, events)
@@ -279,7 +281,7 @@ def fit(parts: Parts) -> Ending:
 
 def build_recent(config: Config) -> RecentEpisodes:
     """Make what remembers the last episodes."""
-    return RecentEpisodes(config.recent_episodes, config.score, config.reset_every is None)
+    return RecentEpisodes(config.recent_episodes, config.score, config.stretches())
 
 
 @contextmanager

@@ -135,8 +135,9 @@ def parse_transform(value: Any) -> Any:
         raise ValueError(f"too much after {kind}: transforms are {FORMS}")
     try:
         return KINDS[kind].model_validate(dict(zip(fields, parts, strict=False)))
-    except ValidationError:
-        raise ValueError(f"{value!r} is no transform: they are {FORMS}") from None
+    except ValidationError as error:
+        said = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{value!r}: {said}; transforms are {FORMS}") from None
 
 
 Transform: TypeAlias = Annotated[
@@ -150,3 +151,14 @@ def channels(transforms: tuple[Transform, ...]) -> tuple[str, ...]:
     """Name the numbers of the environment that these need."""
     named = [one.name for one in transforms if isinstance(one, Add | Replace)]
     return tuple(dict.fromkeys(named))
+
+
+def require_order(transforms: tuple[Transform, ...]) -> tuple[Transform, ...]:
+    """Refuse a comparison of steps whose units change from rollout to rollout."""
+    kinds = [type(one) for one in transforms]
+    if Normalized in kinds and NoStatePenalty in kinds[kinds.index(Normalized) :]:
+        raise ValueError(
+            "no_state_penalty compares a step with the one before, and normalized changes the "
+            "units between rollouts; put no_state_penalty first"
+        )
+    return transforms

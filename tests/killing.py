@@ -64,6 +64,7 @@ SOFT: dict[str, Any] = {
 }
 FOUR = {"total_steps": 2560, "checkpoint_every": "4it"}
 QUEUES = "surefoot/QueueNetwork-v0"
+AVERAGE = {"objective": "average", "eta": "learned"}
 ENDLESS: dict[str, Any] = {
     **SMALL,
     **FOUR,
@@ -128,7 +129,22 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "sac-overlap": ("Pendulum-v1", {**SOFT, "overlap": True, "n_proc": 1}),
     # a task that never ends, by snapshot; the estimates of an average; transforms with state
-    "endless": (QUEUES, {**ENDLESS, "ppo": {**SMALL["ppo"], "objective": "average"}}),
+    "endless": (
+        QUEUES,
+        {**ENDLESS, "rewards": ["replace:delivered"], "ppo": {**SMALL["ppo"], **AVERAGE}},
+    ),
+    "average-replay": (
+        "Pendulum-v1",
+        {**SMALL, **FOUR, "restore": "replay", "ppo": {**SMALL["ppo"], **AVERAGE}},
+    ),
+    "average-fresh": (
+        "Pendulum-v1",
+        {**WORKERS, "restore": "fresh", "ppo": {**SMALL["ppo"], **AVERAGE, "eta": "mean"}},
+    ),
+    "popart-replay": (
+        "CartPole-v1",
+        {**WORKERS, "restore": "replay", "ppo": {**SMALL["ppo"], "popart": 0.1}},
+    ),
     "endless-popart": (
         QUEUES,
         {

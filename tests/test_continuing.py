@@ -40,10 +40,10 @@ def test_the_long_term_average_is_of_raw_rewards_and_by_episodes() -> None:
 
 
 def test_without_episodes_the_average_is_that_of_the_last_rollouts(tmp_path: Path) -> None:
-    run = train(tmp_path / "run", total_steps=128 * 30)
+    run = train(tmp_path / "run", total_steps=128 * 40)
     measured = rows(run)
     assert "recent/return_mean" not in measured[-1]
-    lately = np.mean([row["rollout/reward_mean"] for row in measured[-20:]])
+    lately = np.mean([row["rollout/reward_mean"] for row in measured[-31:]])
     assert measured[-1]["recent/lta_return_mean"] == pytest.approx(lately)
     assert measured[-1]["best/lta_return"] >= measured[-1]["recent/lta_return_mean"]
     assert run.checkpoint("best").score is not None
@@ -88,6 +88,7 @@ def test_a_vector_that_resets_itself_cannot_be_cut(tmp_path: Path) -> None:
             lambda: gymnasium.make_vec("CartPole-v1", 4),
             env_args={},
             reset_every=20,
+            evaluate_steps=None,
         )
 
 
@@ -156,9 +157,18 @@ def test_a_run_needs_no_file_but_its_own(tmp_path: Path) -> None:
     assert longer.summary()["steps"] == 2048
 
 
-def test_a_reset_that_never_comes_is_an_error_that_shows_the_arithmetic(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"total_steps=1024 / envs=4 = 256 steps of a row"):
-        train(tmp_path / "run", reset_every=257)
+def test_a_reset_that_never_comes_is_told_with_the_arithmetic(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", total_steps=128 * 40, reset_every=1281)
+    told = run.journal()[0]["message"]
+    assert "reset_every 1,281 is never reached: 5,120 steps / 4 rows = 1,280 steps" in told
+    assert "recent/lta_return_mean" in rows(run)[-1]  # of rollouts, as there are no episodes
+
+
+def test_evaluations_that_cannot_be_cut_are_an_error_before_training(tmp_path: Path) -> None:
+    given = {"env_args": {}, "evaluate_steps": 20, "reset_every": None, "envs": 2}
+    with pytest.raises(ConfigError, match=r"reset_every=20, but .* resets its rows itself"):
+        train(tmp_path / "run", "tests.counter:cartpole_vector", **given)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_average_objective_refuses_tasks_that_end(tmp_path: Path) -> None:
@@ -168,9 +178,9 @@ def test_the_average_objective_refuses_tasks_that_end(tmp_path: Path) -> None:
 
 
 def test_a_fork_by_another_score_begins_with_no_score(tmp_path: Path) -> None:
-    parent = train(tmp_path / "run", total_steps=128 * 24)
+    parent = train(tmp_path / "run", total_steps=128 * 36)
     assert parent.checkpoint("last").score is not None
-    more = {"score": "return", "reset_every": 64, "total_steps": 128 * 26}
+    more = {"score": "return", "reset_every": 64, "total_steps": 128 * 38}
     child = surefoot.fork(parent.path, out=tmp_path / "fork", output="quiet", **more)
     assert "best/return" not in rows(child)[0]
     with pytest.raises(ConfigError, match=r"ppo.objective and whether there is ppo.popart"):

@@ -106,12 +106,6 @@ def _check(config: Config) -> None:
     asked = _asked_for(config)
     if config.collector == "local" and asked:
         raise ConfigError(f"{asked} is for worker processes; drop it, or use --collector processes")
-    most = config.total_steps // config.envs
-    if config.reset_every is not None and config.reset_every > most:
-        raise ConfigError(
-            f"reset_every={config.reset_every} is never reached: total_steps={config.total_steps} "
-            f"/ envs={config.envs} = {most} steps of a row; lower it, or drop it"
-        )
     named = channels(config.rewards)
     if named and config.env_backend == "envpool":
         raise ConfigError(

@@ -59,7 +59,7 @@ def _play(run: Run, options: EvalOptions) -> int:
 
 
 def baseline(words: list[str]) -> int:
-    """Play by a rule in a queueing network: surefoot baseline back_pressure"""
+    """Play by a rule, in queues:          surefoot baseline back_pressure"""
     from surefoot.options import BaselineOptions
     from surefoot.parsing import parse
 
@@ -127,12 +127,14 @@ def plot(words: list[str]) -> int:
     from surefoot.run import Run
 
     runs = [Run.open(path) for path in _some(options.runs)]
-    found = curves(runs, options.metric, options.over)
+    name = {"return": "return_mean", "lta": "lta_return_mean"}[runs[0].config.score]
+    metric = options.metric or f"recent/{name}"
+    found = curves(runs, metric, options.over)
     smooth = [curve.smoothed(options.smoothing) for curve in found]
     if options.out:
-        print(to_file(smooth, options.metric, options.over, options.out))
+        print(to_file(smooth, metric, options.over, options.out))
     else:
-        print(draw(smooth, options.metric, options.over))
+        print(draw(smooth, metric, options.over))
     return 0
 
 
@@ -160,7 +162,7 @@ def runs(words: list[str]) -> int:
         if not Path(directory).is_dir():
             raise ConfigError(f"there is no directory {directory}")
         rows = summaries(Path(directory))
-    table = [["run", "environment", "steps", "best return", "state"]]
+    table = [["run", "environment", "steps", "best score", "state"]]
     for row in rows:
         best = "-" if row["best_return"] is None else f"{row['best_return']:.2f}"
         table.append([row["run"], row["environment"], f"{row['steps']:,}", best, row["state"]])
@@ -184,7 +186,8 @@ def best(words: list[str]) -> int:
     for hall in halls(options.runs):
         for entry in hall.entries():
             if not options.env or absolute(options.env) == entry.env:
-                given = ", ".join(f"{key}={value}" for key, value in entry.env_args.items())
+                shown = {k: "…" if isinstance(v, dict) else v for k, v in entry.env_args.items()}
+                given = ", ".join(f"{key}={value}" for key, value in shown.items())
                 env = f"{entry.env} ({given})" if given else entry.env
                 score = f"{entry.score:.2f}"
                 place = [str(entry.seed), f"{entry.step:,}", entry.path]

@@ -29,8 +29,6 @@ SCORES: dict[str, Callable[[Episode], float]] = {
 """What an episode is worth."""
 SCORE_NAMES = {"return": "return", "lta": "long-term average"}
 """What that is called."""
-STRETCHES = 20
-"""Rollouts that stand for episodes where there are none."""
 
 
 class RecentEpisodes:
@@ -40,28 +38,28 @@ class RecentEpisodes:
     rollouts.
     """
 
-    def __init__(self, size: int, score: str = "return", endless: bool = False) -> None:
-        """`endless` says that no episode is ever cut."""
+    def __init__(self, size: int, score: str = "return", stretches: int = 0) -> None:
+        """`stretches` is how many rollouts stand for episodes where there are none."""
         self._episodes: deque[Episode] = deque(maxlen=size)
         self._of, self.kind = SCORES[score], score
-        self._stretches: deque[tuple[float, int]] = deque(maxlen=STRETCHES)
+        self._stretches: deque[tuple[float, int]] = deque(maxlen=stretches)
         """Rewards and steps of the last rollouts."""
-        self._endless = endless and score == "lta"
 
     def add(self, episodes: Iterable[Episode], total: float = 0.0, steps: int = 0) -> None:
         """Take in the episodes that ended in a rollout, and its rewards and steps in all."""
         self._episodes.extend(episodes)
-        if self._endless and steps:
+        if self._stretches.maxlen and steps:
             self._stretches.append((total, steps))
 
     def emptied(self) -> RecentEpisodes:
         """Return a window of this kind that has seen nothing."""
-        return RecentEpisodes(self._episodes.maxlen or 0, self.kind, self._endless)
+        sizes = (self._episodes.maxlen or 0, self._stretches.maxlen or 0)
+        return RecentEpisodes(sizes[0], self.kind, sizes[1])
 
     @property
     def score(self) -> float | None:
         """Mean score of a full window; None before there are enough episodes to trust it."""
-        if not self._episodes and len(self._stretches) == STRETCHES:
+        if not self._episodes and len(self._stretches) == self._stretches.maxlen:
             return self._average()
         full = len(self._episodes) == self._episodes.maxlen
         return mean(self._of(e) for e in self._episodes) if full else None
@@ -103,6 +101,5 @@ class RecentEpisodes:
             success = None if math.isnan(facts["success"]) else facts["success"]
             self._episodes.append(Episode(**{**facts, "success": success}))
         self._stretches.clear()
-        kept = state.get("stretches", np.zeros((0, 2))) if self._endless else np.zeros((0, 2))
-        for total, steps in np.array(kept).tolist():
+        for total, steps in np.array(state.get("stretches", np.zeros((0, 2)))).tolist():
             self._stretches.append((total, int(steps)))

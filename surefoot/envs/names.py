@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -42,7 +43,10 @@ class Registered:
         """Return what makes the environment's own vector, if there is one whose rows are like
         single ones: to step it instead changes no number."""
         place = self.spec.vector_entry_point
-        made = load_env_creator(place) if isinstance(place, str) else place
+        try:
+            made = load_env_creator(place) if isinstance(place, str) else place
+        except (ImportError, AttributeError):  # single ones may do all the same
+            return None
         native = getattr(made, "metadata", {}).get("seed_for_each_row", False)
         return RegisteredVector(self.spec.id, made, self.spec.kwargs) if native else None
 
@@ -56,6 +60,11 @@ class RegisteredVector:
     defaults: Mapping[str, Any]
 
     def __call__(self, rows: int = 1, **arguments: Any) -> Any:
+        known = list(inspect.signature(self.kind).parameters)[1:]
+        for name in arguments:
+            if name not in known:
+                hint = nearest(name, known) or f"; it takes {', '.join(known)}"
+                raise ConfigError(f"{self.name} takes no argument {name!r}{hint}")
         try:
             return self.kind(num_envs=rows, **{**self.defaults, **arguments})
         except TypeError as error:

@@ -268,8 +268,8 @@ class Instance:
     @property
     def fingerprint(self) -> str:
         """Hash the content, so that scores on different networks are not compared."""
-        content = {name: part for name, part in self.written.items() if name != "about"}
-        text = json.dumps(content, sort_keys=True, default=str)
+        content = self.network.model_dump(mode="json", exclude={"about"})
+        text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -299,8 +299,10 @@ def _checked(place: str, content: Any) -> Network:
     try:
         return Network.model_validate(content)
     except ValidationError as error:
-        lines = []
-        for problem in error.errors():
+        lines, problems = [], error.errors()
+        # What is left of a list without its faulty members may be too short, which is no news.
+        real = [problem for problem in problems if problem["type"] != "too_short"] or problems
+        for problem in real:
             where = ".".join(str(part) for part in problem["loc"])
             said = problem["msg"].removeprefix("Value error, ")
             lines.append(f"{where}: {said}" if where else said)

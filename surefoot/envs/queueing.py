@@ -70,6 +70,17 @@ def _uniform(seeds: Array, counters: Array) -> Array:
     return numbers
 
 
+def _mixed(seeds: Array) -> Array:
+    """Turn seeds that may be close to each other into some whose streams are not."""
+    mixed = _uniform(seeds, np.ones_like(seeds)) / BITS
+    return mixed.astype(np.uint64) * GOLDEN
+
+
+def _parts(observe: str | Sequence[str]) -> tuple[str, ...]:
+    """List what is observed; one part may stand alone."""
+    return (observe,) if isinstance(observe, str) else tuple(observe)
+
+
 class Plan:
     """A network laid out as arrays: S queues, M lanes (a link with a class it can send)."""
 
@@ -145,7 +156,7 @@ class QueueNetworkVector(GymnasiumVectorEnv[Any, Any, Any]):
         are the logarithm of 1 + each."""
         if render_mode is not None:
             raise ConfigError(f"{ID} has no pictures (render_mode={render_mode!r})")
-        parts = (observe,) if isinstance(observe, str) else tuple(observe)
+        parts = _parts(observe)
         if not parts or not set(parts) <= {"queues", "capacities", "arrivals"}:
             raise ConfigError(f"observe={parts}: choose from queues, capacities, arrivals")
         if actions not in ("choice", "shares"):
@@ -171,7 +182,8 @@ class QueueNetworkVector(GymnasiumVectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.queues = np.zeros((num_envs, len(plan.queues)))
-        self._seeds, self._time = np.zeros((2, num_envs), np.uint64)
+        self._time = np.zeros(num_envs, np.uint64)
+        self._seeds = _mixed(np.random.SeedSequence().generate_state(num_envs, np.uint64))
 
     @classmethod
     def identity(cls, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -180,7 +192,7 @@ class QueueNetworkVector(GymnasiumVectorEnv[Any, Any, Any]):
         usual = {name: parameters[name].default for name in ("actions", "observe", "log")}
         given = {**usual, **arguments}
         fingerprint = load(arguments.get("instance", DEFAULT)).fingerprint
-        return {**given, "observe": list(given["observe"]), "instance": fingerprint}
+        return {**given, "observe": list(_parts(given["observe"])), "instance": fingerprint}
 
     @classmethod
     def settled(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,7 +249,8 @@ class QueueNetworkVector(GymnasiumVectorEnv[Any, Any, Any]):
         return shares
 
     def get_state(self) -> dict[str, Array]:
-        return {"queues": self.queues, "seeds": self._seeds, "time": self._time}
+        state = {"queues": self.queues, "seeds": self._seeds, "time": self._time}
+        return {name: values.copy() for name, values in state.items()}
 
     def set_state(self, state: Mapping[str, Array]) -> None:
         self.queues = np.array(state["queues"])
@@ -245,15 +258,15 @@ class QueueNetworkVector(GymnasiumVectorEnv[Any, Any, Any]):
         self._look_ahead()
 
     def _given(self, seed: Any) -> Array:
-        """Return a seed for each row; one number stands for itself and those that follow."""
+        """Return a seed for each row; one number stands for itself and those that follow, and
+        where there is none it follows from the seed before."""
         if seed is None:
-            seed = int(np.random.SeedSequence().generate_state(1)[0])
+            seed = [None] * self.num_envs
         if isinstance(seed, int | np.integer):
             seed = [int(seed) + row for row in range(self.num_envs)]
-        # Seeds that are close to each other are to give streams that are not.
-        given = np.array([number or 0 for number in seed], np.uint64)
-        mixed = _uniform(given, np.ones_like(given)) / BITS
-        return mixed.astype(np.uint64) * GOLDEN
+        none = np.array([number is None for number in seed])
+        given = np.array([0 if number is None else number for number in seed], np.uint64)
+        return _mixed(np.where(none, self._seeds, given))
 
     def _look_ahead(self) -> None:
         """Draw what the coming step brings."""

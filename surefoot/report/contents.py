@@ -70,7 +70,7 @@ def headline(run: Run, history: History) -> dict[str, str]:
     score, recent = _last(last.get(f"eval/{name}")), _last(last.get(f"recent/{name}"))
     what = "average" if run.config.score == "lta" else "return"
     found = {
-        "environment": run.config.env,
+        "environment": ", ".join([run.config.env, *_given(run.config.env_args)]),
         "algorithm": f"{run.config.algo}, seed {run.config.seed}",
         "state": run.condition,
         "steps": f"{int(history.step[-1]):,}",
@@ -88,6 +88,11 @@ def headline(run: Run, history: History) -> dict[str, str]:
         versions = [f"{name} {machine[name]}" for name in ("torch", "python") if name in machine]
         found["machine"] = ", ".join([*hardware(run), *versions])
     return found
+
+
+def _given(arguments: Mapping[str, Any]) -> list[str]:
+    """Name the arguments of an environment in a few words."""
+    return [f"{k}={v}" for k, v in arguments.items() if not isinstance(v, Mapping)]
 
 
 def hardware(run: Run) -> list[str]:

@@ -431,7 +431,7 @@ function courses() {
       ];
     });
     const title = several ? `Average reward within evaluations: ${run.name}` : "Average reward within evaluations";
-    return card(title, traces, { x: "step of the evaluation", wide: !several, legend: true, note: "of all steps so far; shaded: one standard deviation over rows" });
+    return card(title, traces, { x: "step of the evaluation", wide: !several, legend: true, up: { range: undefined }, note: "of all steps so far; shaded: one standard deviation over rows" });
   });
 }
 

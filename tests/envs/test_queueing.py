@@ -1,5 +1,6 @@
 """Queueing networks: what they do, by hand and by counting."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,42 @@ def test_scores_on_different_networks_are_of_different_problems(tmp_path: Path) 
     assert of("two_queues") != of("diamond")
 
 
+def test_what_means_the_same_is_one_problem() -> None:
+    def of(**more: Any) -> str:
+        return problem(Config(env=ID, env_args={"instance": LINE, **more}))
+
+    first = of()
+    assert of(observe="queues") == of(observe=["queues"]) == first
+    spelt = {**LINE["classes"][1], "cost": 1.0}
+    assert of(instance={**LINE, "classes": [LINE["classes"][0], spelt]}) == first
+    chances: dict[Any, float] = {5: 0.5, 10: 0.5}
+    links = [{**LINE["links"][0], "capacity": {"choice": chances}}, *LINE["links"][1:]]
+    as_text = json.loads(json.dumps({**LINE, "links": links}))  # numbers become words
+    assert of(instance={**LINE, "links": links}) == of(instance=as_text) != first
+
+
+def test_a_state_that_was_taken_stays_as_it_was() -> None:
+    env = QueueNetworkVector(2, "diamond")
+    env.reset(seed=1)
+    state = env.get_state()
+    seen = [env.step(env.action_space.sample() * 0 + 1)[1] for _ in range(5)]
+    env.set_state(state)
+    again = [env.step(env.action_space.sample() * 0 + 1)[1] for _ in range(5)]
+    assert np.array_equal(seen, again)
+
+
+def test_a_reset_without_a_seed_follows_from_the_seed_before() -> None:
+    def rewards(*seeds: Any) -> list[float]:
+        env = QueueNetworkVector(2, "diamond")
+        for seed in seeds:
+            env.reset(seed=seed)
+        return [float(env.step(np.zeros((2, env.plan.links), int))[1].sum()) for _ in range(20)]
+
+    assert rewards(1, None) == rewards(1, None) != rewards(1)
+    assert rewards(1, None) != rewards(2, None)
+    assert rewards(1, [None, None]) == rewards(1, None)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -221,7 +258,7 @@ def test_an_unknown_instance_is_an_error_that_names_those_there_are() -> None:
     make = factory(ID, {"instance": "two_queue"})
     with pytest.raises(ConfigError, match="did you mean 'two_queues'"):
         make()
-    with pytest.raises(ConfigError, match="does not take these arguments"):
+    with pytest.raises(ConfigError, match="no argument 'instances'; did you mean 'instance'"):
         factory(ID, {"instances": "two_queues"})()
     with pytest.raises(ConfigError, match="has no pictures"):
         factory(ID, {"render_mode": "human"})()

@@ -67,7 +67,7 @@ def test_rewards_are_divided_by_the_deviation_of_all_discounted_returns() -> Non
 def test_the_raw_rewards_stay_raw() -> None:
     (rollout,) = rollouts(1)
     before = rollout.reward.copy()
-    for words in ((), ("time_scaled", "normalized", "clip:-1:1", "no_state_penalty", "scale:3")):
+    for words in ((), ("no_state_penalty", "time_scaled", "normalized", "clip:-1:1", "scale:3")):
         rewards = stack(*words, rows=4)
         rewards.absorb(rollout)
         rewards.of(rollout)
@@ -157,9 +157,9 @@ def test_a_quantity_that_nobody_reports_is_an_error_that_names_it() -> None:
     ("word", "message"),
     [
         ("time_scale", "unknown transform 'time_scale'; did you mean 'time_scaled'?"),
-        ("scale:0", "'scale:0' is no transform"),
-        ("clip:3:1", "'clip:3:1' is no transform"),
-        ("floor", "'floor' is no transform"),
+        ("scale:0", "'scale:0': Input should be greater than 0"),
+        ("clip:3:1", "'clip:3:1': the lower bound comes first"),
+        ("floor", "'floor': Field required"),
         ("per_horizon:3", "too much after per_horizon"),
     ],
 )
@@ -167,6 +167,11 @@ def test_a_word_that_is_no_transform_is_an_error(word: str, message: str) -> Non
     with pytest.raises(ConfigError) as error:
         build({"argument": {"rewards": [word]}})
     assert message in str(error.value)
+
+
+def test_steps_are_not_compared_in_units_that_change() -> None:
+    with pytest.raises(ConfigError, match="put no_state_penalty first"):
+        build({"argument": {"rewards": ["normalized", "no_state_penalty"]}})
 
 
 def test_transforms_are_written_as_they_are_read() -> None:

@@ -106,10 +106,14 @@ def test_runs_enter_with_their_best_and_a_resume_does_not_enter_twice(tmp_path: 
     shutil.rmtree(winner.path)
     assert Run.open(path).evaluate(3, seed=7).returns == expected
     assert champion(tmp_path, "CartPole-v1", {"max_episode_steps": 20}) != path
+    by_step = {"score": "lta", "total_steps": 2_000, "recent_episodes": 2}
+    again = surefoot.train("CartPole-v1", out=tmp_path / "lta", tensorboard=False, **by_step)
+    with pytest.raises(RunError, match=r"by different arguments or scores; .*\n  surefoot eval"):
+        champion(tmp_path, "CartPole-v1", {})
     with pytest.raises(RunError, match="no champion of Pendulum-v1"):
         champion(tmp_path, "Pendulum-v1", {})
     assert {Path(row["run"]).name for row in summaries(tmp_path)} == {
-        run.path.name for run in (*runs, other) if run.path.exists()
+        run.path.name for run in (*runs, other, again) if run.path.exists()
     }
 
 
