@@ -162,7 +162,7 @@ class Config(Model):
     on_save_error: Literal["stop", "continue"] = "stop"
     """What to do when a checkpoint cannot be written: stop, or go on and try again at the next."""
     evaluate_every: Interval | None = None
-    """Evaluate after this many steps, or iterations as 50it; none: never."""
+    """Evaluate after this many steps, or iterations as 50it, and at the end; none: never."""
     evaluate_episodes: PositiveInt = 10
     """Episodes per evaluation during training."""
     evaluate_steps: PositiveInt | None = None

@@ -308,9 +308,11 @@ def _evaluator(
 def _when_due(
     config: Config, evaluate_now: Callable[[int], Evaluation]
 ) -> Callable[[Progress], Evaluation | None]:
-    """Make what evaluates when it is time."""
+    """Make what evaluates when it is time, and at the end."""
+    if config.evaluate_every is None:
+        return lambda progress: None
     due = _due(config, config.evaluate_every)
-    return lambda progress: evaluate_now(progress.steps) if due(progress) else None
+    return lambda p: evaluate_now(p.steps) if due(p) or p.done else None
 
 
 def _due(config: Config, interval: Steps | Iterations | None) -> Callable[[Progress], bool]:

@@ -383,6 +383,15 @@ def test_what_is_saved_after_a_fault_is_the_last_boundary(tmp_path: Path) -> Non
     assert state["collector"]["iteration"] == 2
 
 
+def test_the_last_policy_is_evaluated_too(tmp_path: Path) -> None:
+    ppo = {"horizon": 64, "minibatch_size": 64}
+    given = {"total_steps": 1280, "envs": 4, "evaluate_every": "2it", "evaluate_episodes": 1}
+    run = surefoot.train("CartPole-v1", out=tmp_path / "run", ppo=ppo, **given)
+    lines = (run.path / "metrics.jsonl").read_text().splitlines()
+    evaluated = [row["step"] for row in map(json.loads, lines) if "eval/return_mean" in row]
+    assert evaluated == [512, 1024, 1280]
+
+
 @pytest.mark.parametrize(
     "settings",
     [
