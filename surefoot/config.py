@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
 from pydantic import (
-    AfterValidator,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -25,7 +24,7 @@ from surefoot.algorithms import PPOConfig as PPOConfig
 from surefoot.algorithms import SACConfig as SACConfig
 from surefoot.core.errors import ConfigError, nearest
 from surefoot.schedules import Interval, Model, Steps
-from surefoot.transforms import Transform, require_order
+from surefoot.transforms import Transforms
 
 Output: TypeAlias = Literal["auto", "quiet", "json"]
 """What standard output gets: what suits it, nothing, or JSON lines. No setting of a run."""
@@ -102,7 +101,7 @@ class Config(Model):
     reset_every: PositiveInt | None = None
     """Cut every episode after this many steps of its row, as a time limit does, in training and in
     evaluations; none: episodes end where the environment ends them, if anywhere."""
-    rewards: Annotated[tuple[Transform, ...], AfterValidator(require_order)] = ()
+    rewards: Transforms = ()
     """What rewards are turned into for learning, one after another, while scores stay raw:
     time_scaled, normalized, per_horizon, scale:0.01, floor:-100, clip:-10:10, no_state_penalty,
     add:NAME:WEIGHT, replace:NAME."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     PlainSerializer,
@@ -153,7 +154,7 @@ def channels(transforms: tuple[Transform, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named))
 
 
-def require_order(transforms: tuple[Transform, ...]) -> tuple[Transform, ...]:
+def _in_order(transforms: tuple[Transform, ...]) -> tuple[Transform, ...]:
     """Refuse a comparison of steps whose units change from rollout to rollout."""
     kinds = [type(one) for one in transforms]
     if Normalized in kinds and NoStatePenalty in kinds[kinds.index(Normalized) :]:
@@ -162,3 +163,11 @@ def require_order(transforms: tuple[Transform, ...]) -> tuple[Transform, ...]:
             "units between rollouts; put no_state_penalty first"
         )
     return transforms
+
+
+Transforms: TypeAlias = Annotated[
+    tuple[Transform, ...],
+    BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
+    AfterValidator(_in_order),
+]
+"""One after another; one alone may be written as itself."""

@@ -79,7 +79,9 @@ def described(result: Evaluation, by: str = "") -> str:
     lines = [f"{len(result.episodes)} episodes with {who}"]
     for name, title in (("return", "return"), ("lta_return", "per step"), ("length", "length")):
         mean, std, low, high = (figures[f"{name}_{k}"] for k in ("mean", "std", "min", "max"))
-        lines.append(f"  {title:<9}{mean:10.2f} ± {std:.2f}   from {low:.2f} to {high:.2f}")
+        form = ".3f" if name == "lta_return" else ".2f"
+        shown = [format(figure, form) for figure in (mean, std, low, high)]
+        lines.append(f"  {title:<9}{shown[0]:>10} ± {shown[1]}   from {shown[2]} to {shown[3]}")
     if result.success_rate is not None:
         lines.append(f"  success  {result.success_rate:10.1%}")
     lines += [f"  env/{name} {value:.4g}" for name, value in result.env.items()]

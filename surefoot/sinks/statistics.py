@@ -35,6 +35,7 @@ def sections(
 
     by_step = "best/lta_return" in metrics or "recent/return_mean" not in metrics
     by_step = by_step and "recent/lta_return_mean" in metrics
+    endless = by_step and "recent/return_mean" not in metrics
     counted = "is_success" if metrics.get("recent/success_reported") else "terminated"
     return {
         "rollout": {
@@ -45,7 +46,7 @@ def sections(
             "rollout_len": show("rollout/steps", ",.0f"),
             "time_elapsed": duration(elapsed),
         },
-        f"recent {recent} episodes": {
+        "recent rollouts" if endless else f"recent {recent} episodes": {
             "mean_ep_len": show("recent/length_mean", ".1f"),
             "mean_ep_return": show("recent/return_mean", ".2f"),
             **({"mean_lta_return": show("recent/lta_return_mean")} if by_step else {}),

@@ -12,6 +12,7 @@ from surefoot.core.rollout import Rollout
 from surefoot.core.tree import Array
 from surefoot.learn.build import build_rewards
 from surefoot.learn.rewards import Rewards, Scaled
+from surefoot.transforms import TimeScaled
 from tests.counter import Counter
 from tests.toys import collector, learner
 
@@ -167,6 +168,10 @@ def test_a_word_that_is_no_transform_is_an_error(word: str, message: str) -> Non
     with pytest.raises(ConfigError) as error:
         build({"argument": {"rewards": [word]}})
     assert message in str(error.value)
+
+
+def test_one_transform_may_stand_alone() -> None:
+    assert build({"argument": {"rewards": "time_scaled"}}).rewards == (TimeScaled(),)
 
 
 def test_steps_are_not_compared_in_units_that_change() -> None:
