@@ -75,7 +75,7 @@ def test_train_then_eval_then_runs(surefoot, tmp_path: Path) -> None:  # type: i
     )
     assert "3 episodes with the policy of step 512" in text.out
     table = surefoot("runs", ".").out.splitlines()
-    assert table[0].split() == ["run", "environment", "steps", "best", "return", "state"]
+    assert table[0].split() == ["run", "environment", "steps", "best", "score", "state"]
     assert table[1].split() == ["here", "CartPole-v1", "512", table[1].split()[3], "finished"]
     again = surefoot("train", "CartPole-v1", "--out", "here")
     assert again.code == 1
