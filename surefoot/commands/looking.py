@@ -125,12 +125,12 @@ def plot(words: list[str]) -> int:
     from surefoot.parsing import parse
 
     options = parse(PlotOptions, words, "plot")
+    from surefoot.report.contents import METRICS
     from surefoot.report.plot import curves, draw, to_file
     from surefoot.run import Run
 
     runs = [Run.open(path) for path in _some(options.runs)]
-    name = {"return": "return_mean", "lta": "lta_return_mean"}[runs[0].config.score]
-    metric = options.metric or f"recent/{name}"
+    metric = options.metric or f"recent/{METRICS[runs[0].config.score]}"
     found = curves(runs, metric, options.over)
     smooth = [curve.smoothed(options.smoothing) for curve in found]
     if options.out:
