@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from surefoot.collect.collector import StageCollector
-from surefoot.collect.pace import Cue, Ensemble, Inference, Padded, Played, Scene, play
+from surefoot.collect.pace import Cue, Inference, Padded, Played, Scene, play_here
 from surefoot.collect.record import Record
 from surefoot.collect.restoration import Fresh, Restoration
 from surefoot.core.protocols import Actor, VectorEnv
@@ -35,11 +35,9 @@ class LocalStage:
         self._record.begin(obs)
 
     def finish(self) -> Played:
-        every = slice(0, self.spec.rows)
         scene = Scene.of(self._actor, self._cue, self._record)
-        ensemble = Ensemble({0: (every, self._env)}, self._record)
-        play(ensemble, self._inference, 1, scene, [every])
-        seconds = {"environment": ensemble.seconds, "acting": scene.seconds}
+        lane = (slice(0, self.spec.rows), self._env)
+        seconds = play_here([lane], self._inference, scene)
         return Played(self._record, scene.memory, seconds)
 
     def broken(self) -> tuple[Array, Tree]:

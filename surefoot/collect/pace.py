@@ -4,8 +4,7 @@ theirs. Rows are stepped in lanes, some rows together, and each lane goes at its
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -30,34 +29,6 @@ class Players(Protocol):
         """Wait until this many of the rows that were sent are done; return all that are."""
 
 
-class Ensemble:
-    """Players in this process: lanes of rows, each with its environments, stepped in turn."""
-
-    def __init__(self, lanes: Mapping[int, tuple[slice, VectorEnv]], record: Record) -> None:
-        """`lanes` go by their first row."""
-        self._lanes, self._record = lanes, record
-        self._sent: deque[int] = deque()
-        self.seconds = 0.0
-        """Time spent in environments."""
-
-    def send(self, rows: Rows) -> None:
-        assert isinstance(rows, slice)  # lanes wait for nobody, so they come one by one
-        self._sent.append(rows.start)
-
-    def receive(self, count: int) -> Rows:
-        return self.step(self._sent.popleft())
-
-    def step(self, first: int) -> slice:
-        """Let the lane with this first row take its next step; return its rows."""
-        rows, env = self._lanes[first]
-        action = tree.index(self._record.action, (int(self._record.made[first]), rows))
-        begun = time.perf_counter()
-        step = env.step(action)
-        self.seconds += time.perf_counter() - begun
-        self._record.add(rows, step)
-        return rows
-
-
 class Played(NamedTuple):
     """A rollout that is over: its record, what rows remember [N, …], and where the time went that
     somebody waited for it."""
@@ -80,15 +51,14 @@ class Cue(NamedTuple):
 
 @dataclass
 class Scene:
-    """What a rollout is played with: the actor, its noise [T, N, …], what rows see and remember
-    [N, …], and which of them [N] have just begun an episode."""
+    """What a rollout is played with: the actor, its noise [T, N, …], what rows remember [N, …], and
+    which of them [N] have just begun an episode."""
 
     actor: Acting
     noise: Tree
-    seen: Tree
     memory: Tree
-    luck: Tree
-    """What of the noise [N, …] each row's next action is chosen with."""
+    blank: Tree
+    """What rows [N, …] remember that begin an episode."""
     begun: Array
     record: Record
     remembers: bool
@@ -101,29 +71,30 @@ class Scene:
         """Set the scene for what is left to play of a rollout."""
         rows, made = np.arange(len(record.made)), record.made
         random = seeding.generator(cue.seed, Purpose.ACTION, cue.iteration)
-        noise = actor.noise(random, record.horizon, len(rows))
         return cls(
             actor=actor,
-            noise=noise,
-            seen=tree.index(record.obs, (made, rows)),
+            noise=actor.noise(random, record.horizon, len(rows)),
             memory=tree.map(np.copy, cue.memory),  # what was handed out stays as it was
-            luck=tree.map(np.copy, tree.index(noise, 0)),
+            blank=actor.memory(len(rows)),
             begun=np.where(made > 0, record.facts.breaks((made - 1, rows)), cue.begun),
             record=record,
             remembers=bool(tree.leaves(cue.memory)),
         )
 
     def look(self, t: Time, rows: Rows) -> None:
-        """See where rows are that have made so many steps."""
-        tree.write(self.seen, rows, tree.index(self.record.obs, (t, rows)))
+        """See which rows begin an episode, of some that have made so many steps: one or more."""
         if self.remembers:
             self.begun[rows] = self.record.facts.breaks((t - 1, rows))
 
-    def forget(self, blank: Tree, rows: Rows) -> None:
-        """Let those of these rows forget that have begun an episode."""
+    def choose(self, inference: Inference, t: Time, rows: Rows) -> None:
+        """Put down the actions of the step that these rows take next."""
         if self.remembers and self.begun[rows].any():
             fresh = np.arange(len(self.begun))[rows][self.begun[rows]]
-            tree.write(self.memory, fresh, tree.index(blank, fresh))
+            tree.write(self.memory, fresh, tree.index(self.blank, fresh))
+        begun = time.perf_counter()
+        action = inference.act(self, t, rows)
+        self.seconds += time.perf_counter() - begun
+        tree.write(self.record.action, (t, rows), action)
 
 
 class Inference(Protocol):
@@ -133,19 +104,46 @@ class Inference(Protocol):
         """Choose the actions of these rows; let them remember."""
 
 
-def play(
-    players: Players, inference: Inference, minimum: int, scene: Scene, parts: Sequence[slice]
-) -> None:
-    """Fill the scene's record; the actor is asked for the rows of each part, which are at the same
-    step, and from then on as soon as `minimum` rows wait for it."""
-    blank = scene.actor.memory(len(scene.begun))
-    playing = sum(rows.stop - rows.start for rows in parts)
-    for part in parts:
-        playing -= _turn(players, inference, scene, blank, *_time(scene.record, part))
+def play_here(
+    lanes: Iterable[tuple[slice, VectorEnv]],
+    inference: Inference,
+    scene: Scene,
+    heed: Callable[[], None] = lambda: None,
+) -> Metrics:
+    """Fill the scene's record with what rows do whose lanes take their steps in turn, in this
+    process; call `heed` before each. Return where the time went."""
+    made, in_environments = scene.record.made, 0.0
+    for t in range(scene.record.horizon):
+        for rows, env in lanes:
+            if made[rows.start] > t:  # somebody else has played that far
+                continue
+            heed()
+            if t:
+                scene.look(t, rows)
+            scene.choose(inference, t, rows)
+            in_environments += take_step(scene.record, rows, env)
+    return {"environment": in_environments, "acting": scene.seconds}
+
+
+def take_step(record: Record, rows: slice, env: VectorEnv) -> float:
+    """Let a lane take the next step that a record has actions for; return how long it took."""
+    action = tree.index(record.action, (int(record.made[rows.start]), rows))
+    begun = time.perf_counter()
+    step = env.step(action)
+    seconds = time.perf_counter() - begun
+    record.add(rows, step)
+    return seconds
+
+
+def play(players: Players, inference: Inference, minimum: int, scene: Scene) -> None:
+    """Fill the scene's record; the actor is asked for all rows, and from then on as soon as
+    `minimum` of them wait for it."""
+    playing = len(scene.begun)
+    playing -= _turn(players, inference, scene, *_time(scene.record, slice(0, playing)))
     while playing:
         t, rows = _time(scene.record, players.receive(min(minimum, playing)))
         scene.look(t, rows)
-        playing -= _turn(players, inference, scene, blank, t, rows)
+        playing -= _turn(players, inference, scene, t, rows)
 
 
 def _time(record: Record, rows: Rows) -> tuple[Time, Rows]:
@@ -159,9 +157,7 @@ def _time(record: Record, rows: Rows) -> tuple[Time, Rows]:
     return times.copy(), rows
 
 
-def _turn(
-    players: Players, inference: Inference, scene: Scene, blank: Tree, t: Time, rows: Rows
-) -> int:
+def _turn(players: Players, inference: Inference, scene: Scene, t: Time, rows: Rows) -> int:
     """Choose actions for those of these rows that have a step to make, and let them take it; return
     how many have none."""
     through = 0
@@ -174,11 +170,7 @@ def _turn(
         if through == len(going):
             return through
         t, rows = t[going], np.arange(len(scene.begun))[rows][going]
-    scene.forget(blank, rows)
-    begun = time.perf_counter()
-    action = inference.act(scene, t, rows)
-    scene.seconds += time.perf_counter() - begun
-    tree.write(scene.record.action, (t, rows), action)
+    scene.choose(inference, t, rows)
     players.send(rows)
     return through
 
@@ -194,57 +186,55 @@ class Padded:
         self._width = width
 
     def act(self, scene: Scene, t: Time, rows: Rows) -> Tree:
-        tree.write(scene.luck, rows, tree.index(scene.noise, (t, rows)))
-        if isinstance(rows, slice) and rows.start % self._width == rows.stop % self._width == 0:
-            return self._whole_calls(scene, rows)
-        if self._width == len(scene.begun):
-            action, memory = scene.actor.act(scene.seen, None, scene.memory, scene.luck)
-        else:
-            action, memory = self._in_calls(scene, rows)
-        tree.write(scene.memory, rows, tree.index(memory, rows))
-        return tree.index(action, rows)
+        calls, theirs = self._calls(rows)
+        answers = (scene.actor.act(*self._given(scene, t, call)) for call in calls)
+        actions, memories = zip(*answers, strict=True)
+        tree.write(scene.memory, rows, tree.index(_joined(memories), theirs))
+        return tree.index(_joined(actions), theirs)
 
-    def _whole_calls(self, scene: Scene, rows: slice) -> Tree:
-        """Make the calls that these rows, and no others, are in."""
-        actions = []
-        for start in range(rows.start, rows.stop, self._width):
-            call = slice(start, start + self._width)
-            asked = (tree.index(part, call) for part in (scene.seen, scene.memory, scene.luck))
-            obs, memory, luck = asked
-            action, memory = scene.actor.act(obs, None, memory, luck)
-            tree.write(scene.memory, call, memory)
-            actions.append(action)
-        return actions[0] if len(actions) == 1 else tree.map(_joined, *actions)
+    def _calls(self, rows: Rows) -> tuple[Iterable[int], Rows]:
+        """Number the calls that these rows are in, and say where in all of them they are."""
+        if isinstance(rows, slice):
+            first = rows.start // self._width
+            skipped = first * self._width
+            calls = range(first, -(-rows.stop // self._width))
+            return calls, slice(rows.start - skipped, rows.stop - skipped)
+        numbers, place = np.unique(rows // self._width, return_inverse=True)
+        return numbers.tolist(), place * self._width + rows % self._width
 
-    def _in_calls(self, scene: Scene, rows: Rows) -> tuple[Tree, Tree]:
-        """Make the calls that these rows are in; nobody looks at the answers for others."""
-        count, width = len(scene.begun), self._width
-        answers: Tree = None
-        for call in dict.fromkeys((np.arange(count)[rows] // width).tolist()):
-            # The last call is filled up with the last row, again and again.
-            asked = np.arange(call * width, (call + 1) * width).clip(max=count - 1)
-            parts = (tree.index(part, asked) for part in (scene.seen, scene.memory, scene.luck))
-            obs, memory, luck = parts
-            answer = dict(enumerate(scene.actor.act(obs, None, memory, luck)))
-            answers = _space_for(answer, -(-count // width) * width) if answers is None else answers
-            tree.write(answers, slice(call * width, (call + 1) * width), answer)
-        return answers[0], answers[1]
+    def _given(self, scene: Scene, t: Time, call: int) -> tuple[Tree, None, Tree, Tree]:
+        """Take together what a call is given; nobody looks at the answers for rows that are not in
+        question, so they may be anywhere."""
+        start, stop, last = call * self._width, (call + 1) * self._width, len(scene.begun) - 1
+        if isinstance(t, int) and stop <= last + 1:
+            return _given(scene, t, slice(start, stop))
+        # The last call is filled up with the last row, again and again.
+        rows = np.arange(start, stop).clip(max=last)
+        times = (
+            t if isinstance(t, int) else scene.record.made[rows].clip(max=scene.record.horizon - 1)
+        )
+        return _given(scene, times, rows)
 
 
 class AsTheyCome:
     """Ask for those in question alone: cheaper, but which rows meet in a call is chance."""
 
     def act(self, scene: Scene, t: Time, rows: Rows) -> Tree:
-        obs, memory = tree.index(scene.seen, rows), tree.index(scene.memory, rows)
-        action, memory = scene.actor.act(obs, None, memory, tree.index(scene.noise, (t, rows)))
+        action, memory = scene.actor.act(*_given(scene, t, rows))
         tree.write(scene.memory, rows, memory)
         return action
 
 
-def _joined(*leaves: Array) -> Array:
+def _given(scene: Scene, t: Time, rows: Rows) -> tuple[Tree, None, Tree, Tree]:
+    """Take together what an actor chooses the actions of rows by."""
+    obs, luck = tree.index(scene.record.obs, (t, rows)), tree.index(scene.noise, (t, rows))
+    return obs, None, tree.index(scene.memory, rows), luck
+
+
+def _joined(parts: tuple[Tree, ...]) -> Tree:
+    """Put rows that were asked in several calls together."""
+    return parts[0] if len(parts) == 1 else tree.map(_concatenated, *parts)
+
+
+def _concatenated(*leaves: Array) -> Array:
     return np.concatenate(leaves)
-
-
-def _space_for(answer: Tree, rows: int) -> Tree:
-    """Make room for the answers to so many rows."""
-    return tree.map(lambda leaf: np.zeros((rows, *leaf.shape[1:]), leaf.dtype), answer)

@@ -323,8 +323,7 @@ class ProcessStage:
         """Ask the actor here, and send workers; return what rows remember, and how long it took to
         ask."""
         scene = Scene.of(self._actor, self._cue, self._record)
-        manner, everyone = self._manner, slice(0, self.spec.rows)
-        play(self, manner.inference, manner.minimum, scene, [everyone])
+        play(self, self._manner.inference, self._manner.minimum, scene)
         return scene.memory, {"acting": scene.seconds}
 
     def _lanes_of(self, rows: Rows) -> Iterable[Lane]:

@@ -17,21 +17,20 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from surefoot.collect import record, reports, slab
-from surefoot.collect.facts import Rows
-from surefoot.collect.pace import Cue, Ensemble, Inference, Scene, play
+from surefoot.collect.pace import Cue, Inference, Scene, play_here, take_step
 from surefoot.collect.record import Record
 from surefoot.collect.reports import Reports
 from surefoot.collect.screen import Screen
 from surefoot.core.errors import SurefootError
 from surefoot.core.metrics import Metrics
-from surefoot.core.protocols import Acting, VectorEnv
+from surefoot.core.protocols import Acting
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.spec import Spec
 from surefoot.core.state import State
@@ -92,72 +91,50 @@ class Leave(BaseException):
     """Somebody wants this process to end."""
 
 
-class HeedingEnsemble(Ensemble):
-    """Players who look up after every step."""
-
-    def __init__(
-        self,
-        lanes: Mapping[int, tuple[slice, VectorEnv]],
-        record: Record,
-        wanted: Callable[[], bool],
-    ) -> None:
-        super().__init__(lanes, record)
-        self._wanted = wanted
-
-    def receive(self, count: int) -> Rows:
-        if not self._wanted():
-            raise Leave
-        return super().receive(count)
-
-
 class Troupe:
     """All lanes of a worker, and the commands that concern them."""
 
-    def __init__(self, make: Factory, task: Task, trail: Array, wanted: Callable[[], bool]) -> None:
+    def __init__(self, make: Factory, task: Task, trail: Array, heed: Callable[[], None]) -> None:
+        """`heed` is called before every step of a rollout."""
         shared = slab.attach(shared_layout(task.spec, task.horizon, task.workers), task.slab)
-        self._rows, self._inference = task.lanes, task.inference
+        self._inference, self._heed = task.inference, heed
         self._record = Record(shared, Reports(shared, task.worker, task.lanes))
-        self._lanes: dict[int, tuple[slice, VectorEnv]] = {}
-        for rows in task.lanes:
-            count = rows.stop - rows.start
-            env = make_vector(make, count, task.rebuild, rows.start, trail)
-            self._lanes[rows.start] = (rows, env)
-        self._wanted = wanted
+        self._lanes = [
+            (rows, make_vector(make, rows.stop - rows.start, task.rebuild, rows.start, trail))
+            for rows in task.lanes
+        ]
 
     def step(self, lane: int) -> None:
         """Let a lane take its next step; somebody else has chosen the actions."""
-        Ensemble(self._lanes, self._record).step(self._rows[lane].start)
+        take_step(self._record, *self._lanes[lane])
 
     def play(self, actor: Acting, cue: Cue) -> tuple[Tree, Metrics]:
         """Play a rollout to its end, from wherever it is; return what rows remember, and where the
         time went."""
         scene = Scene.of(actor, cue, self._record)
-        ensemble = HeedingEnsemble(self._lanes, self._record, self._wanted)
-        play(ensemble, self._inference, 1, scene, self._rows)
-        return scene.memory, {"environment": ensemble.seconds, "acting": scene.seconds}
+        seconds = play_here(self._lanes, self._inference, scene, self._heed)
+        return scene.memory, seconds
 
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> list[Tree]:
-        return [env.reset(seeds, episodes[rows]) for rows, env in self._lanes.values()]
+        return [env.reset(seeds, episodes[rows]) for rows, env in self._lanes]
 
     def restart(self, which: Array) -> list[Tree]:
-        return [env.restart(which[rows]) for rows, env in self._lanes.values()]
+        return [env.restart(which[rows]) for rows, env in self._lanes]
 
     def replay(self, row: int, action: Tree) -> tuple[Tree, Array]:
-        rows, env = next(
-            lane for lane in self._lanes.values() if lane[0].start <= row < lane[0].stop
-        )
+        rows, env = next(lane for lane in self._lanes if lane[0].start <= row < lane[0].stop)
         result: tuple[Tree, Array] = env.replay(row - rows.start, action)  # type: ignore[attr-defined]
         return result
 
     def snapshot(self) -> list[State]:
-        return [env.snapshot() for _, env in self._lanes.values()]  # type: ignore[attr-defined]
+        return [env.snapshot() for _, env in self._lanes]  # type: ignore[attr-defined]
 
     def recall(self, state: State) -> None:
-        for _, env in self._lanes.values():
+        for _, env in self._lanes:
             env.recall(state)  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        for _, env in self._lanes.values():
+        for _, env in self._lanes:
             with suppress(Exception):  # nobody is left to hear of it
                 env.close()
 
@@ -215,10 +192,11 @@ class Worker:
         slab.write_letter(self._wires.reply, words)
         os.write(self._wires.done, bytes([ANSWER]))
 
-    def _wanted(self) -> bool:
-        """Say whether anybody is waiting for what this process does."""
+    def _heed(self) -> None:
+        """Leave if nobody is waiting for what this process does."""
         orphaned = sys.platform != "linux" and os.getppid() != self._parent  # Linux would end it
-        return not self._leave[0] and not orphaned
+        if self._leave[0] or orphaned:
+            raise Leave
 
     def _command(self, name: str) -> Callable[..., Any]:
         own: dict[str, Callable[..., Any]] = {
@@ -244,7 +222,7 @@ class Worker:
         """Build the environments."""
         sys.path[:] = path
         self._spin = task.spin
-        self._troupe = Troupe(unship(shipped), task, self._trail, self._wanted)
+        self._troupe = Troupe(unship(shipped), task, self._trail, self._heed)
 
     def _probe(self, wanted: Kind | None, seed: int) -> Way:
         """Find out how the environment comes back that was looked at: here it can do no harm."""

@@ -21,7 +21,7 @@ def map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
 
 def leaves(tree: Tree) -> list[Any]:
     """List the leaves, in the order of the dicts."""
-    return [leaf for _, leaf in items(tree)]
+    return [leaf for _, leaf in items(tree)] if isinstance(tree, dict) else [tree]
 
 
 def untupled(raw: Any) -> Any:
@@ -43,7 +43,9 @@ def items(tree: Tree, prefix: str = "", separator: str = "/") -> Iterator[tuple[
 
 def index(tree: Tree, where: Any) -> Tree:
     """Index every leaf the same way."""
-    return map(lambda leaf: leaf[where], tree)
+    if isinstance(tree, dict):
+        return {key: index(part, where) for key, part in tree.items()}
+    return tree[where]
 
 
 def write(target: Tree, where: Any, source: Tree) -> None:
