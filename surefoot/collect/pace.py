@@ -4,7 +4,7 @@ theirs. Rows are stepped in lanes, some rows together, and each lane goes at its
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -187,10 +187,10 @@ class Padded:
 
     def act(self, scene: Scene, t: Time, rows: Rows) -> Tree:
         calls, theirs = self._calls(rows)
-        answers = (scene.actor.act(*self._given(scene, t, call)) for call in calls)
-        actions, memories = zip(*answers, strict=True)
-        tree.write(scene.memory, rows, tree.index(_joined(memories), theirs))
-        return tree.index(_joined(actions), theirs)
+        answers = [scene.actor.act(*self._given(scene, t, call)) for call in calls]
+        action, memory = answers[0] if len(answers) == 1 else _joined(answers)
+        tree.write(scene.memory, rows, tree.index(memory, theirs))
+        return tree.index(action, theirs)
 
     def _calls(self, rows: Rows) -> tuple[Iterable[int], Rows]:
         """Number the calls that these rows are in, and say where in all of them they are."""
@@ -231,10 +231,10 @@ def _given(scene: Scene, t: Time, rows: Rows) -> tuple[Tree, None, Tree, Tree]:
     return obs, None, tree.index(scene.memory, rows), luck
 
 
-def _joined(parts: tuple[Tree, ...]) -> Tree:
-    """Put rows that were asked in several calls together."""
-    return parts[0] if len(parts) == 1 else tree.map(_concatenated, *parts)
-
-
-def _concatenated(*leaves: Array) -> Array:
-    return np.concatenate(leaves)
+def _joined(answers: Sequence[tuple[Tree, Tree]]) -> Iterator[Tree]:
+    """Put rows together that were asked for in several calls: their actions, and what they
+    remember."""
+    return (
+        tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        for parts in zip(*answers, strict=True)
+    )

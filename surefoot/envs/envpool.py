@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -111,7 +112,9 @@ class Pool(GymnasiumVectorEnv[Any, Any, Any]):
         sizes = {"num_envs": self.num_envs, "num_threads": self._threads}
         with _quietly():
             make = self._library.make_gymnasium
-            self._pool = make(self._name, seed=seeds, **sizes, **self._limit)
+            self._pool = make(
+                self._name, seed=seeds, **sizes, **_bound(self._threads), **self._limit
+            )
             self._step = direct(self._pool) or wrapped(self._pool)
             obs, _ = self._pool.reset()
         return obs, {}
@@ -147,6 +150,13 @@ def _quietly() -> Iterator[None]:
         yield
 
 
+def _bound(threads: int) -> dict[str, int]:
+    """Bind threads to cores, where a pool has one for each of the machine's: left to itself, a
+    kernel lets them queue for one core while another has nothing to do."""
+    free = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    return {"thread_affinity_offset": 0} if threads == os.cpu_count() == len(free) else {}
+
+
 def wrapped(pool: Any) -> Callable[[Array], tuple[Array, Array, Array, Array]]:
     """Return what steps a pool, as documented."""
 
@@ -174,7 +184,9 @@ def direct(pool: Any) -> Callable[[Array], tuple[Array, Array, Array, Array]] | 
     def step(actions: Array) -> tuple[Array, Array, Array, Array]:
         send([rows, rows, np.ascontiguousarray(actions, dtype)])
         state = receive()
-        obs, reward, done, truncated = (state[place] for place in places)
-        return obs, reward, done & ~truncated, truncated
+        obs, reward, done, truncated = [state[place] for place in places]
+        if np.count_nonzero(truncated):
+            done = done & ~truncated
+        return obs, reward, done, truncated
 
     return step

@@ -6,7 +6,6 @@ seeds, and later ones too where the environment leaves resetting to us.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
@@ -168,9 +167,9 @@ class NativeVector:
         terminated = self._column(terminated, np.bool_, "terminated")
         truncated = self._column(truncated, np.bool_, "truncated")
         if self._limit is not None:
-            truncated |= self._step + 1 >= self._limit
+            truncated = truncated | (self._step + 1 >= self._limit)
         ended = terminated | truncated
-        if not self._some_ended and not ended.any():
+        if not self._some_ended and not np.count_nonzero(ended):
             return self._uneventful(obs, reward, infos)
         unused = self._autoreset.unused(self._ended)
         self._step = np.where(unused, 0, self._step + 1)
@@ -283,7 +282,7 @@ class NativeVector:
 
     def _column(self, values: Any, dtype: Any, field: str) -> Array:
         try:
-            column: Array = np.array(values, dtype)
+            column: Array = np.asarray(values, dtype)
         except (TypeError, ValueError) as error:
             self.fail(None, f"{field} is not an array of numbers", error)
         if column.shape != (self.spec.rows,):
@@ -291,8 +290,8 @@ class NativeVector:
         return column
 
     def _check(self, reward: Array, final: Tree, ended: Array) -> None:
-        if not math.isfinite(reward.sum()) and not np.isfinite(reward).all():
-            row = int((~np.isfinite(reward)).argmax())
+        if (wrong := nonfinite(reward)) is not None:
+            _, row = wrong
             self.fail(row, f"reward is {reward[row]}")
         if (found := nonfinite(self.obs)) is not None:
             path, row = found

@@ -98,6 +98,11 @@ class Numbers:
         return flat.astype(np.float32, copy=False)
 
 
+def floats(values: Array) -> Array:
+    """A Flat of what is flat already."""
+    return values.astype(np.float32, copy=False)
+
+
 @dataclass(frozen=True)
 class Indicators:
     """A OneHot: feature i says whether choice `choice[i]` is option `option[i]`."""

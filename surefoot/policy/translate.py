@@ -27,6 +27,7 @@ from surefoot.policy.lean import (
     Scaled,
     Squashed,
     as_is,
+    floats,
     relu,
     silu,
 )
@@ -114,7 +115,7 @@ SCALES: dict[type, Callable[[Any], Function]] = {
     LeafNormalizer: _scaled,
 }
 FEATURES: dict[type, Callable[[Any], Function]] = {
-    Flat: lambda part: Numbers(part.axes, part.size),
+    Flat: lambda part: floats if part.axes == 1 else Numbers(part.axes, part.size),
     OneHot: _indicators,
 }
 LAYERS: dict[type, Callable[[Any], Function]] = {
