@@ -25,9 +25,13 @@ from typing import Any
 
 from apart import alone, give, in_turn, spread, together
 
-WARM, MEASURED, LAST = 2, 4, 1
-"""Iterations before it counts, that count, and after it, when with overlap nobody plays any more;
-peers, who take longer, have half of the first two."""
+WARM, MEASURED, LAST = 2, 8, 1
+"""Iterations before it counts, that count, and after that, when with overlap nobody plays."""
+PEERS_WARM, PEERS_MEASURED = 1, 2
+"""The same for peers, who take longer."""
+SECONDS = 1.0
+"""How long each part of the limit is measured: means, as of the contestants, over a time in which a
+machine has good and bad moments."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ def surefoot_speed(work: Work, **settings: Any) -> float:
 
 def peer_speed(work: Work, by: str, vector: str) -> float:
     """Train with Stable-Baselines3, or with its sibling in JAX."""
-    warm, iterations = WARM // 2, (WARM + MEASURED) // 2
+    iterations = PEERS_WARM + PEERS_MEASURED
     import torch
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
@@ -166,7 +170,7 @@ def peer_speed(work: Work, by: str, vector: str) -> float:
     model = PPO("MlpPolicy", env, policy_kwargs=network, **settings)
     model.learn(work.steps * iterations, callback=Clock())
     end = time.perf_counter()
-    return work.steps * (iterations - warm) / (end - stamps[warm])
+    return work.steps * PEERS_MEASURED / (end - stamps[PEERS_WARM])
 
 
 def parts(work: Work) -> dict[str, float]:
@@ -190,7 +194,7 @@ def parts(work: Work) -> dict[str, float]:
     learner.update(rollout, Progress(10**9))
     actor, noise = learner.actor(), learner.actor().noise(np.random.default_rng(0), work.rows)
     seen = rollout.obs[0]
-    acting = _timed(lambda: actor.act(seen, None, {}, noise), 1000)
+    acting = _timed(lambda: actor.act(seen, None, {}, noise))
     return {
         "environment": _environment(work, rollout.action),
         "EnvPool": _pool(work, rollout.action),
@@ -199,15 +203,13 @@ def parts(work: Work) -> dict[str, float]:
     }
 
 
-def _timed(function: Callable[[], Any], times: int) -> float:
+def _timed(function: Callable[[], Any]) -> float:
     """Return how many microseconds it takes."""
-    spans = []
-    for _ in range(3):
-        begun = time.perf_counter()
-        for _ in range(times):
-            function()
-        spans.append((time.perf_counter() - begun) / times)
-    return 1e6 * statistics.median(spans)
+    begun, times = time.perf_counter(), 0
+    while (gone := time.perf_counter() - begun) < SECONDS:
+        function()
+        times += 1
+    return 1e6 * gone / times
 
 
 def _step(work: Work, learner: Any, rollout: Any) -> float:
@@ -220,11 +222,10 @@ def _step(work: Work, learner: Any, rollout: Any) -> float:
     knobs = learner._knobs({"clip_range": 0.2, "entropy_coefficient": 0.0}, 0.0)
     vector, adam = learner._optimizer.flat.vector, learner._optimizer.adam
     bias = learner._optimizer.biases(1)[0]
-    times = max(20, 20_000 // work.minibatch)
-    return _timed(lambda: learner._step(vector, adam, batch, knobs, bias), times)
+    return _timed(lambda: learner._step(vector, adam, batch, knobs, bias))
 
 
-def _environment(work: Work, actions: Any, steps: int = 4000) -> float:
+def _environment(work: Work, actions: Any) -> float:
     """Step a core's share of Gymnasium's environments in turn: each finds what it needs in caches
     less often than one by itself, which nobody who has all of them to step can help."""
     import gymnasium
@@ -235,26 +236,27 @@ def _environment(work: Work, actions: Any, steps: int = 4000) -> float:
     for seed, env in enumerate(envs):
         env.reset(seed=seed)
     taken = actions.clip(space.low, space.high) if hasattr(space, "low") else actions
-    begun = time.perf_counter()
-    for _, action in zip(range(steps // len(envs)), cycle(taken), strict=False):
-        for row, env in enumerate(envs):
-            *_, terminated, truncated, _ = env.step(action[row])
+    following = cycle(taken)
+
+    def step_all() -> None:
+        nonlocal seed
+        for env, action in zip(envs, next(following), strict=False):
+            *_, terminated, truncated, _ = env.step(action)
             if terminated or truncated:
                 seed += 1
                 env.reset(seed=seed)
-    return 1e6 * (time.perf_counter() - begun) / (steps // len(envs) * len(envs))
+
+    return _timed(step_all) / len(envs)
 
 
-def _pool(work: Work, actions: Any, steps: int = 300) -> float:
+def _pool(work: Work, actions: Any) -> float:
     """Step EnvPool's environments on one thread, without its Python code."""
     from surefoot.envs.envpool import Pool
 
     pool = Pool(work.env, work.rows, threads=1)
     pool.reset(seed=range(work.rows))
-    begun = time.perf_counter()
-    for _, action in zip(range(steps), cycle(actions), strict=False):
-        pool.step(action)
-    return 1e6 * (time.perf_counter() - begun) / steps / work.rows
+    following = cycle(actions)
+    return _timed(lambda: pool.step(next(following))) / work.rows
 
 
 def limit(work: Work, costs: dict[str, float], environment: str) -> float:
@@ -295,7 +297,7 @@ def compare(name: str, repeats: int, quick: bool) -> None:
     print(
         f"\n{work.env}, {work.rows} × {work.horizon}, minibatch {work.minibatch}, {work.epochs} "
         f"epochs, {work.hidden} {work.activation}; steps per second, medians of {repeats}, of "
-        f"{MEASURED} iterations each, peers of {MEASURED // 2}"
+        f"{MEASURED} iterations each, peers of {PEERS_MEASURED}"
     )
     shown = ", ".join(f"{part} {value:.1f} ({lone[part]:.1f})" for part, value in middle.items())
     print(f"  µs on cores that are all busy (on one alone): {shown}")

@@ -17,7 +17,7 @@ from surefoot.core import tree
 from surefoot.core.errors import ConfigError, EnvError
 from surefoot.core.protocols import Step
 from surefoot.core.seeding import EpisodeSeeds
-from surefoot.core.spec import Spec
+from surefoot.core.spec import Box, Spec
 from surefoot.core.state import State
 from surefoot.core.tree import Array, Tree
 from surefoot.envs import snapshot
@@ -123,12 +123,12 @@ class NativeVector:
         action = to_spec(env.single_action_space, "action")
         self.spec = Spec(observation, action, env.num_envs)
         require_playable(action, env.single_action_space)
-        self._read = reader(observation, "observation")
+        self._plain, self._read = isinstance(observation, Box), reader(observation, "observation")
         self.obs = self.spec.empty_observations(env.num_envs)
         self._ended, self._some_ended = np.zeros(env.num_envs, bool), False
         self._no, self._yes = np.zeros(env.num_envs, bool), np.ones(env.num_envs, bool)
         self._zero, self._unknown = np.zeros(env.num_envs, np.int64), np.full(env.num_envs, np.nan)
-        self._no_final, self._nobody = self.spec.empty_observations(0), np.zeros(0, np.int64)
+        self._no_final = self.spec.empty_observations(0)
         self._episode = np.zeros(env.num_envs, np.int64)
         self._step = np.zeros(env.num_envs, np.int64)
         self._seeds = EpisodeSeeds(0)
@@ -168,15 +168,18 @@ class NativeVector:
         truncated = self._column(truncated, np.bool_, "truncated")
         if self._limit is not None:
             truncated = truncated | (self._step + 1 >= self._limit)
-        ended = terminated | truncated
-        if not self._some_ended and not np.count_nonzero(ended):
+        some_end = np.count_nonzero(terminated) or np.count_nonzero(truncated)
+        if not self._some_ended and not some_end:
             return self._uneventful(obs, reward, infos)
+        ended = terminated | truncated
         unused = self._autoreset.unused(self._ended)
         self._step = np.where(unused, 0, self._step + 1)
         valid = ~unused
         terminated, truncated, ended = terminated & valid, truncated & valid, ended & valid
         final = self._autoreset.settle(self, obs, ended, infos)
-        self._check(reward, final, np.flatnonzero(ended))
+        self._check(reward, self.obs)
+        if some_end:
+            self._check_final(final, np.flatnonzero(ended))
         self._episode += ended
         self._step[ended] = 0
         self._ended, self._some_ended = ended, bool(ended.any())
@@ -197,11 +200,13 @@ class NativeVector:
     def _uneventful(self, obs: Any, reward: Array, infos: dict[str, Any]) -> Step:
         """Take a step in which nothing ended and every action was used, as nearly all are."""
         self._step += 1
-        self.take(obs)
-        self._check(reward, self._no_final, self._nobody)
+        if not self._fits(obs):
+            self.take(obs)
+            obs = self.obs
+        self._check(reward, obs)
         info, success = self._numbers(infos, self._yes, self._no) if infos else ({}, self._unknown)
         return Step(
-            self.obs,
+            obs,
             reward,
             self._no,
             self._no,
@@ -274,11 +279,16 @@ class NativeVector:
         except Exception as error:
             self.fail(None, f"reset raised {type(error).__name__}: {error}", error)
         self.take(obs)
-        self._check(np.zeros(self.spec.rows), self.obs, np.arange(self.spec.rows))
+        self._check(self._zero, self.obs)
 
     def _leave_word(self) -> None:
         """Say that a call into the environment begins; the first row stands for all."""
         self._trail[:] = self._trail[0] + 1, self._first_row, self._episode[0], self._step[0]
+
+    def _fits(self, obs: Any) -> bool:
+        """Say whether observations are the very array that is wanted, as they mostly are."""
+        array = self._plain and type(obs) is np.ndarray
+        return array and obs.dtype == self.obs.dtype and obs.shape == self.obs.shape
 
     def _column(self, values: Any, dtype: Any, field: str) -> Array:
         try:
@@ -289,14 +299,16 @@ class NativeVector:
             self.fail(None, f"{field} has shape {column.shape}, not ({self.spec.rows},)")
         return column
 
-    def _check(self, reward: Array, final: Tree, ended: Array) -> None:
-        if (wrong := nonfinite(reward)) is not None:
-            _, row = wrong
+    def _check(self, reward: Array, obs: Tree) -> None:
+        if (found := nonfinite(reward)) is not None:
+            _, row = found
             self.fail(row, f"reward is {reward[row]}")
-        if (found := nonfinite(self.obs)) is not None:
+        if (found := nonfinite(obs)) is not None:
             path, row = found
             self.fail(row, f"observation{'/' + path if path else ''} is not finite")
-        if len(ended) and (found := nonfinite(final)) is not None:
+
+    def _check_final(self, final: Tree, ended: Array) -> None:
+        if (found := nonfinite(final)) is not None:
             path, index = found
             row = int(ended[index])
             self.fail(row, f"final observation{'/' + path if path else ''} is not finite")

@@ -127,7 +127,7 @@ class Affine:
     bias: Array
 
     def __call__(self, values: Array) -> Array:
-        result: Array = values @ self.weight
+        result: Array = np.dot(values, self.weight)  # quicker than @ for few rows
         result += self.bias
         return result
 
