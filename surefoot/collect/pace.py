@@ -187,12 +187,14 @@ class Padded:
 
     def act(self, scene: Scene, t: Time, rows: Rows) -> Tree:
         calls, theirs = self._calls(rows)
+        if isinstance(theirs, slice) and theirs == slice(0, self._width):  # as in most runs
+            return _alone(scene, t, rows)
         answers = [scene.actor.act(*self._given(scene, t, call)) for call in calls]
         action, memory = answers[0] if len(answers) == 1 else _joined(answers)
         tree.write(scene.memory, rows, tree.index(memory, theirs))
         return tree.index(action, theirs)
 
-    def _calls(self, rows: Rows) -> tuple[Iterable[int], Rows]:
+    def _calls(self, rows: Rows) -> tuple[Sequence[int], Rows]:
         """Number the calls that these rows are in, and say where in all of them they are."""
         if isinstance(rows, slice):
             first = rows.start // self._width
@@ -220,9 +222,15 @@ class AsTheyCome:
     """Ask for those in question alone: cheaper, but which rows meet in a call is chance."""
 
     def act(self, scene: Scene, t: Time, rows: Rows) -> Tree:
-        action, memory = scene.actor.act(*_given(scene, t, rows))
+        return _alone(scene, t, rows)
+
+
+def _alone(scene: Scene, t: Time, rows: Rows) -> Tree:
+    """Ask for the actions of these rows in a call of their own; let them remember."""
+    action, memory = scene.actor.act(*_given(scene, t, rows))
+    if scene.remembers:
         tree.write(scene.memory, rows, memory)
-        return action
+    return action
 
 
 def _given(scene: Scene, t: Time, rows: Rows) -> tuple[Tree, None, Tree, Tree]:

@@ -29,11 +29,9 @@ SQUASHED_MOST = 1 - 1e-6
 class Lean:
     """An actor: everything between an observation and an action."""
 
-    scales: Sequence[Function]
-    """One for every leaf of the observation, as the next."""
-    features: Sequence[Function]
+    features: Lone | Joined
     functions: Sequence[Function]
-    """Applied to all features together, one after another."""
+    """Applied to the features, one after another."""
     head: Choices | Normals | Squashed
     greedy: bool
     """Whether to take the most probable action, rather than one by chance."""
@@ -62,12 +60,33 @@ class Lean:
 
     def _values(self, obs: Tree) -> Array:
         """Compute what the head makes a distribution of."""
-        parts = zip(self.features, self.scales, tree.leaves(obs), strict=True)
-        features = [feature(scale(leaf)) for feature, scale, leaf in parts]
-        values = features[0] if len(features) == 1 else np.concatenate(features, -1)
+        values = self.features(obs)
         for function in self.functions:
             values = function(values)
         return values
+
+
+@dataclass(frozen=True)
+class Lone:
+    """The features of an observation that is one array."""
+
+    scale: Function
+    feature: Function
+
+    def __call__(self, obs: Tree) -> Array:
+        (leaf,) = tree.leaves(obs)
+        return self.feature(self.scale(leaf))
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The features of all arrays of an observation, side by side."""
+
+    parts: Sequence[Lone]
+
+    def __call__(self, obs: Tree) -> Array:
+        pairs = zip(self.parts, tree.leaves(obs), strict=True)
+        return np.concatenate([part(leaf) for part, leaf in pairs], -1)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,10 @@ from surefoot.policy.lean import (
     Elu,
     Function,
     Indicators,
+    Joined,
     LeakyRelu,
     Lean,
+    Lone,
     Normals,
     Numbers,
     Scaled,
@@ -56,9 +58,11 @@ def to_lean(policy: ActorCritic | SoftActorCritic, choice: Choice) -> Lean:
     """Copy the acting half of a policy that `knows` accepts."""
     head = HEADS[type(policy.head)](policy.head)
     layers = [*layers_of(policy.trunk), *layers_of(policy.actor)]
+    scales = [SCALES[type(part)](part) for part in policy.normalizer.parts]
+    features = [FEATURES[type(part)](part) for part in policy.encoder.parts]
+    parts = [Lone(*pair) for pair in zip(scales, features, strict=True)]
     return Lean(
-        scales=[SCALES[type(part)](part) for part in policy.normalizer.parts],
-        features=[FEATURES[type(part)](part) for part in policy.encoder.parts],
+        features=parts[0] if len(parts) == 1 else Joined(parts),
         functions=[*(LAYERS[type(layer)](layer) for layer in layers), head.affine],
         head=head,
         greedy=GREEDY[type(choice)],
