@@ -235,11 +235,9 @@ def fit(parts: Parts) -> Ending:
             saver.finish(training.boundary(parts.log.offset))
         while not ending:
             with held.abandonable():
-                actor = training.learner.actor()
-                rollout = training.collector.collect(actor)
                 due = (training.progress.iterations + 1) % save_every == 0
-                if not due and not training.progress.done_with(rollout):
-                    training.collector.ahead(actor)
+                ahead = not due and training.progress.left > parts.config.iteration_steps()
+                rollout = training.collector.collect(training.learner.actor(), ahead)
                 laps.lap("collect")
                 update = training.learner.update(rollout, training.progress)
                 laps.lap("update")

@@ -191,8 +191,7 @@ def _measured(
 def _iterate(collector: Collector, learner: Learner) -> Array:
     """Train for an iteration; return steps, seconds of collecting and seconds of learning."""
     begun, actor = time.perf_counter(), learner.actor()
-    rollout = collector.collect(actor)
-    collector.ahead(actor)
+    rollout = collector.collect(actor, ahead=True)
     collected = time.perf_counter()
     learner.update(rollout, Progress(10**9))
     return np.array([rollout.steps, collected - begun, time.perf_counter() - collected])

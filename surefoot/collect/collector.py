@@ -63,12 +63,9 @@ class StageCollector:
         self._tally = Tally(self.spec.rows)
         self._obs = self._reset()
 
-    def collect(self, actor: Actor) -> Rollout:
+    def collect(self, actor: Actor, ahead: bool = False) -> Rollout:
         self._begin(actor)
-        return self._end()
-
-    def ahead(self, actor: Actor) -> None:
-        """One rollout after another."""
+        return judged(self._end(), actor)
 
     def anchor(self) -> None:
         self._settle()
@@ -112,7 +109,6 @@ class StageCollector:
         self._settle()
         memory = actor.memory(self.spec.rows) if self._memory is None else self._memory
         cue = Cue(self._seed, self._iteration, memory, self._begun)
-        self._actor = actor
         self._stage.begin(actor, cue, self._obs)
 
     def _end(self) -> Rollout:
@@ -124,10 +120,7 @@ class StageCollector:
         rollout = record.rollout(self._tally, self._channels)
         self._restoration.note(rollout)
         metrics = {**rollout.metrics, **self._supervision()}
-        begun = time.perf_counter()
-        log_prob = self._actor.log_prob(rollout)
-        seconds["acting"] += time.perf_counter() - begun
-        return replace(rollout, metrics=metrics, seconds=seconds, log_prob=log_prob)
+        return replace(rollout, metrics=metrics, seconds=seconds)
 
     def _counts(self, environments: State) -> State:
         return {
@@ -162,6 +155,14 @@ class StageCollector:
     def _supervision(self) -> Metrics:
         replaced = self._stage.replaced
         return {"collect/workers_replaced": float(replaced)} if replaced else {}
+
+
+def judged(rollout: Rollout, actor: Actor) -> Rollout:
+    """Add the log-probabilities that actions had for the actor that chose them."""
+    begun = time.perf_counter()
+    log_prob = actor.log_prob(rollout)
+    acting = rollout.seconds["acting"] + time.perf_counter() - begun
+    return replace(rollout, log_prob=log_prob, seconds={**rollout.seconds, "acting": acting})
 
 
 def _count(value: Any) -> int:

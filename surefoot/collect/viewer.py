@@ -94,13 +94,10 @@ class Watched:
         self.spec = collector.spec
         self._collector, self._viewer = collector, viewer
 
-    def collect(self, actor: Actor) -> Rollout:
-        rollout = self._collector.collect(actor)
+    def collect(self, actor: Actor, ahead: bool = False) -> Rollout:
+        rollout = self._collector.collect(actor, ahead)
         self._viewer.note(rollout)
         return rollout
-
-    def ahead(self, actor: Actor) -> None:
-        self._collector.ahead(actor)
 
     def anchor(self) -> None:
         self._collector.anchor()

@@ -35,9 +35,14 @@ class Progress:
     def done(self) -> bool:
         return self.steps >= self.total_steps
 
+    @property
+    def left(self) -> int:
+        """What is left of the budget, in steps."""
+        return max(0, self.total_steps - self.steps)
+
     def done_with(self, rollout: Rollout) -> bool:
         """Say whether this rollout spends what is left of the budget."""
-        return self.steps + rollout.steps >= self.total_steps
+        return rollout.steps >= self.left
 
     def after(self, rollout: Rollout, update: Metrics) -> Progress:
         """Count one iteration: its valid steps, and the passes its update says it made."""

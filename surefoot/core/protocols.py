@@ -138,12 +138,9 @@ class Collector(Protocol):
 
     spec: Spec
 
-    def collect(self, actor: Actor) -> Rollout:
-        """Play one rollout; it begins where the last one ended."""
-
-    def ahead(self, actor: Actor) -> None:
-        """Begin the next rollout with this actor now, if that is how this collector works; the
-        next `collect` returns it."""
+    def collect(self, actor: Actor, ahead: bool = False) -> Rollout:
+        """Play one rollout; it begins where the last one ended. `ahead` says that there will be
+        another: it may be begun now, with this actor, and is what the next call returns."""
 
     def anchor(self) -> None:
         """Make `state` one that restores exactly, if need be by cutting episodes short. Part of

@@ -39,10 +39,8 @@ def test_a_rollout_begun_ahead_is_that_of_its_actor(activation: str) -> None:
     plain = build(overlap=False, n_proc=None, collector="local")
     first, second, third = actors(plain, 3, activation=activation)
     try:
-        got = [overlapping.collect(first)]
-        overlapping.ahead(first)
-        got.append(overlapping.collect(second))
-        overlapping.ahead(second)
+        got = [overlapping.collect(first, ahead=True)]
+        got.append(overlapping.collect(second, ahead=True))
         got.append(overlapping.collect(third))
         got.append(overlapping.collect(third))  # nothing was begun: it is on policy
         expected = [plain.collect(actor) for actor in (first, first, second, third)]
@@ -60,8 +58,7 @@ def test_a_collector_is_exact_when_nothing_is_under_way(kind: str) -> None:
     rollouts = []
     try:
         for _ in range(3):
-            rollouts.append(collector.collect(actor))
-            collector.ahead(actor)
+            rollouts.append(collector.collect(actor, ahead=True))
             assert not collector.exact
             assert collector.state()["environments"] == {}
         rollouts.append(collector.collect(actor))
@@ -81,8 +78,7 @@ def test_a_rollout_under_way_when_the_run_ends_is_left_out() -> None:
     collector = build()
     (actor,) = actors(collector, 1)
     try:
-        rollouts = [collector.collect(actor)]
-        collector.ahead(actor)
+        rollouts = [collector.collect(actor, ahead=True)]
         collector.anchor()
         assert collector.exact
         state = collector.state()
@@ -105,13 +101,14 @@ def test_the_last_rollout_is_the_last_that_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[int] = []
-    ahead = OverlapCollector.ahead
+    collect = OverlapCollector.collect
 
-    def count(self: Any, actor: Any) -> None:
-        begun.append(self._iteration)
-        ahead(self, actor)
+    def count(self: Any, actor: Any, ahead: bool) -> Any:
+        rollout = collect(self, actor, ahead)
+        begun.extend([self._iteration] * ahead)
+        return rollout
 
-    monkeypatch.setattr(OverlapCollector, "ahead", count)
+    monkeypatch.setattr(OverlapCollector, "collect", count)
     run = train(tmp_path / "run", total_steps=8 * 128)
     assert run.condition == "finished"
     assert begun == [1, 2, 4, 5, 7]  # not across checkpoints at 3 and 6, nor after 8

@@ -199,6 +199,28 @@ def test_long_runs_divide_a_pool_among_workers(
     assert (chosen.collector, chosen.n_proc) == expected
 
 
+def bound_cores(threads: int) -> set[int]:
+    """Make a pool; return the cores that one of its threads alone is bound to."""
+    before = set(os.listdir("/proc/self/task"))
+    rows = 2 * threads
+    pool = pools.Pool("CartPole-v1", rows, threads)
+    pool.reset(seed=range(rows))
+    new = set(os.listdir("/proc/self/task")) - before
+    allowed = [os.sched_getaffinity(int(thread)) for thread in new]
+    pool.close()
+    return {core for cores in allowed if len(cores) == 1 for core in cores}
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or len(os.sched_getaffinity(0)) != os.cpu_count() or os.cpu_count() < 2,  # type: ignore[operator]
+    reason="needs Linux, and all of several cores",
+)
+def test_a_pool_with_a_thread_for_every_core_binds_each_to_one() -> None:
+    count = os.cpu_count() or 1
+    assert bound_cores(count) == set(range(count))
+    assert bound_cores(count - 1) == set()
+
+
 def test_workers_with_parts_of_a_pool_change_nothing() -> None:
     config = Config(env_backend="envpool", envs=5, ppo=PPOConfig(horizon=80), seed=3)
     found = []
@@ -218,8 +240,7 @@ def test_a_pool_is_stepped_while_learning() -> None:
     chosen = choose(config, factory("CartPole-v1")).config
     overlapping = build_collector(chosen, factory("CartPole-v1"))
     actor = learner(overlapping.spec).actor()
-    overlapping.collect(actor)
-    overlapping.ahead(actor)
+    overlapping.collect(actor, ahead=True)
     assert overlapping.collect(actor).valid.any()
     overlapping.close()
 

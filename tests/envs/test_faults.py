@@ -100,6 +100,37 @@ def test_a_fault_in_a_vector_environment_is_caught_in_every_autoreset_mode(
         collect.collect(learner(collect.spec).actor())
 
 
+@pytest.mark.parametrize("vector", [False, True])
+def test_numbers_are_no_fault_because_they_are_large(vector: bool) -> None:
+    def large(result: tuple[Any, ...]) -> Any:
+        return np.full(2, -3e38, np.float32), 1e300, *result[2:]
+
+    def make() -> Any:
+        return SyncVectorEnv([broken(large)] * 2) if vector else broken(large)()
+
+    collect = collector(make, rows=2)
+    rollout = collect.collect(learner(collect.spec).actor())
+    assert rollout.reward.max() == 1e300
+    assert rollout.obs.min() == np.float32(-3e38)
+
+
+class Numbered(Counter):
+    """Counts its steps in a choice that begins with 3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = Discrete(9, start=3)
+
+    def _obs(self) -> Any:
+        return np.int64(3 + self.steps)
+
+
+def test_choices_that_a_vector_observes_begin_with_zero() -> None:
+    collect = collector(lambda: SyncVectorEnv([Numbered, Numbered]), rows=2)
+    rollout = collect.collect(learner(collect.spec).actor())
+    assert rollout.obs[:5, 0].tolist() == [0, 1, 2, 3, 4]
+
+
 def test_an_exception_keeps_the_original_traceback() -> None:
     collect = collector(broken(boom), rows=1)
     with pytest.raises(EnvError) as caught:
