@@ -237,7 +237,7 @@ def fit(parts: Parts) -> Ending:
             with held.abandonable():
                 due = (training.progress.iterations + 1) % save_every == 0
                 ahead = not due and training.progress.left > parts.config.iteration_steps()
-                rollout = training.collector.collect(training.learner.actor(), ahead)
+                rollout = training.collector.collect(training.learner.actor(), ahead=ahead)
                 laps.lap("collect")
                 update = training.learner.update(rollout, training.progress)
                 laps.lap("update")

@@ -15,7 +15,7 @@ class OverlapCollector(StageCollector):
     policy that learns from it. While one is under way there is no state to go on from exactly."""
 
     _under_way: Actor | None = None
-    """Who plays it."""
+    """Who plays the rollout that was begun ahead, if one was."""
 
     def collect(self, actor: Actor, ahead: bool = False) -> Rollout:
         acting, self._under_way = self._under_way, None

@@ -1,10 +1,10 @@
-"""How a rollout is played: whoever is done with a step is asked for the next, until all have made
-theirs. Rows are stepped in lanes, some rows together, and each lane goes at its own pace."""
+"""How a rollout is played. Rows are stepped in lanes, some rows together: here in turn, or by
+others, each of whom is sent on a step when it is done with the last."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -105,7 +105,7 @@ class Inference(Protocol):
 
 
 def play_here(
-    lanes: Iterable[tuple[slice, VectorEnv]],
+    lanes: Sequence[tuple[slice, VectorEnv]],
     inference: Inference,
     scene: Scene,
     heed: Callable[[], None] = lambda: None,

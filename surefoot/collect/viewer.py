@@ -95,7 +95,7 @@ class Watched:
         self._collector, self._viewer = collector, viewer
 
     def collect(self, actor: Actor, ahead: bool = False) -> Rollout:
-        rollout = self._collector.collect(actor, ahead)
+        rollout = self._collector.collect(actor, ahead=ahead)
         self._viewer.note(rollout)
         return rollout
 

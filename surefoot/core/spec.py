@@ -29,8 +29,7 @@ class Box:
 
     def to_env(self, action: Array) -> Array:
         """Clip to the bounds, which a policy's samples may leave."""
-        clipped: Array = np.maximum(action, self.low)
-        np.minimum(clipped, self.high, out=clipped)
+        clipped: Array = np.minimum(np.maximum(action, self.low), self.high)
         return clipped.astype(self.dtype, copy=False)
 
     def from_env(self, values: Array) -> Array:

@@ -154,7 +154,8 @@ def _bound(threads: int) -> dict[str, int]:
     """Bind threads to cores, where a pool has one for each of the machine's: left to itself, a
     kernel lets them queue for one core while another has nothing to do."""
     free = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-    return {"thread_affinity_offset": 0} if threads == os.cpu_count() == len(free) else {}
+    every = threads == os.cpu_count() and free == set(range(threads))
+    return {"thread_affinity_offset": 0} if every else {}
 
 
 def wrapped(pool: Any) -> Callable[[Array], tuple[Array, Array, Array, Array]]:

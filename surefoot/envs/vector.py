@@ -171,7 +171,7 @@ class NativeVector:
         some_end = np.count_nonzero(terminated) or np.count_nonzero(truncated)
         if not self._some_ended and not some_end:
             return self._uneventful(obs, reward, infos)
-        ended = terminated | truncated
+        ended, reward = terminated | truncated, reward.copy()  # a reset may clear it
         unused = self._autoreset.unused(self._ended)
         self._step = np.where(unused, 0, self._step + 1)
         valid = ~unused

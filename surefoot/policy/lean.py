@@ -146,7 +146,7 @@ class Affine:
     bias: Array
 
     def __call__(self, values: Array) -> Array:
-        result: Array = np.dot(values, self.weight)  # quicker than @ for few rows
+        result: Array = np.dot(values, self.weight)  # [B, inputs]: quicker than @ for few
         result += self.bias
         return result
 

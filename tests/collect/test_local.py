@@ -194,6 +194,30 @@ def test_gymnasium_vector_environments_give_the_same_facts_in_every_autoreset_mo
     assert data.metrics["env/steps"] == pytest.approx(reported)
 
 
+class Reusing(SyncVectorEnv):
+    """Returns the same arrays again and again, and clears rewards where it resets."""
+
+    def __init__(self) -> None:
+        super().__init__([lambda: Counter(3)] * 2, autoreset_mode=AutoresetMode.DISABLED)
+        self.rewards, self.seen = np.zeros(2), np.zeros((2, 2), np.float32)
+
+    def reset(self, *, options: Any = None, **arguments: Any) -> Any:
+        self.rewards[:] = 0.0
+        self.seen[:], info = super().reset(options=options, **arguments)
+        return self.seen, info
+
+    def step(self, actions: Any) -> Any:
+        self.seen[:], self.rewards[:], *rest = super().step(actions)
+        return self.seen, self.rewards, *rest
+
+
+def test_a_vector_environment_may_reuse_what_it_returned() -> None:
+    (data,) = play(local_collector(make_vector(factory(Reusing), 2), 9, 0))
+    assert data.reward[:, 0].tolist() == [1, 2, 3] * 3
+    assert data.obs[:-1, 0, 0].tolist() == [0, 1, 2] * 3
+    assert data.final_obs[:, 0].tolist() == [3] * 6
+
+
 class OneSeed(SyncVectorEnv):
     """Takes one seed for all rows, and leaves resetting to the caller."""
 
