@@ -285,9 +285,9 @@ def _measured(name: str, contestant: str) -> Any:
 def compare(name: str, repeats: int, quick: bool) -> None:
     work = WORKS[name]
     who = [c for c in work.contestants if not quick or c in QUICK]
-    # What the limit is made of is measured as often as what is held against it.
+    # What the limit is made of is measured as often as what is held against it, if there is time.
     ours = [turn for c in who if "by" not in work.contestants[c] for turn in ("parts", c)]
-    turns = [*ours, *(c for c in who if c not in ours)]
+    turns = ["parts", *who] if quick else [*ours, *(c for c in who if c not in ours)]
     found = in_turn(turns, lambda contestant: _measured(name, contestant), repeats)
     costs, speeds = found.pop("parts"), found
     middle, lone = (

@@ -27,6 +27,7 @@ from surefoot.envs.make import factory, make_vector
 from tests.counter import Counter
 from tests.toys import learner
 
+EVERY_CORE = set(range(os.cpu_count() or 1))
 ENVS = ["CartPole-v1", "BipedalWalker-v3", "Pendulum-v1", "LunarLander-v3", "Acrobot-v1"]
 
 
@@ -212,13 +213,12 @@ def bound_cores(threads: int) -> set[int]:
 
 
 @pytest.mark.skipif(
-    sys.platform != "linux" or len(os.sched_getaffinity(0)) != os.cpu_count() or os.cpu_count() < 2,  # type: ignore[operator]
+    sys.platform != "linux" or os.sched_getaffinity(0) != EVERY_CORE or len(EVERY_CORE) < 2,
     reason="needs Linux, and all of several cores",
 )
 def test_a_pool_with_a_thread_for_every_core_binds_each_to_one() -> None:
-    count = os.cpu_count() or 1
-    assert bound_cores(count) == set(range(count))
-    assert bound_cores(count - 1) == set()
+    assert bound_cores(len(EVERY_CORE)) == EVERY_CORE
+    assert bound_cores(len(EVERY_CORE) - 1) == set()
 
 
 def test_workers_with_parts_of_a_pool_change_nothing() -> None:
