@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.shape_prop import ShapeProp
 
 from surefoot.config import Config, PolicyConfig, PPOConfig
 from surefoot.learn.build import build_learner, settle_compile
-from surefoot.learn.compiled import Compiled, by_inductor, turn_narrow
+from surefoot.learn.compiled import (
+    Compiled,
+    by_inductor,
+    set_biases_apart,
+    traced_with,
+    turn_narrow,
+)
 from surefoot.learn.ppo import PPO
 from surefoot.learn.step import MinibatchStep
 from tests.learn.steps import NOW, OPTIONS, POLICIES, assert_same_steps
@@ -50,6 +55,20 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there i
 @needs_compiler
 def test_a_compiled_step_has_the_gradients_of_a_plain_one() -> None:
     assert_compiled_is_same("continuous", OPTIONS[0], POLICIES[0], "inductor")
+
+
+@needs_compiler
+def test_what_was_compiled_once_is_taken_from_the_cache() -> None:
+    from torch._dynamo.utils import counters
+
+    given = torch.randn(3), torch.randn(3)
+    for _ in range(2):
+        before = counters["inductor"]["fxgraph_cache_hit"]
+        graph = traced_with(lambda one, other: (one.tanh() * other,), given)
+        places = graph.graph.find_nodes(op="placeholder")
+        run = by_inductor(graph, [node.meta["val"] for node in places])
+        torch.testing.assert_close(run(*given), (given[0].tanh() * given[1],))
+    assert counters["inductor"]["fxgraph_cache_hit"] == before + 1
 
 
 @needs_compiler
@@ -142,9 +161,21 @@ def test_products_with_few_columns_are_computed_transposed() -> None:
         return torch.mm(above.t(), given).view(-1)
 
     given = torch.randn(64, 16), torch.randn(64, 4)
-    graph = make_fx(gradient, tracing_mode="fake")(*given)
+    graph = traced_with(gradient, given)
     turn_narrow(graph)
     torch.testing.assert_close(graph(*given), gradient(*given))
     ShapeProp(graph).propagate(*given)
     (product,) = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)
     assert product.meta["tensor_meta"].shape == (4, 16)
+
+
+def test_biases_are_added_after_products() -> None:
+    def layers(given: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(torch.addmm(bias, given, weight).tanh(), given, weight, beta=0.5)
+
+    given = torch.randn(64, 16), torch.randn(16, 16), torch.randn(16)
+    graph = traced_with(layers, given)
+    set_biases_apart(graph)
+    torch.testing.assert_close(graph(*given), layers(*given))
+    left = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.addmm.default)
+    assert [node.kwargs for node in left] == [{"beta": 0.5}]
