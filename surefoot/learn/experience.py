@@ -83,9 +83,21 @@ class Samples(NamedTuple):
         return Samples(*(tree.map(lambda *leaves: torch.cat(leaves), *c) for c in columns))
 
 
+class Batch(NamedTuple):
+    """A minibatch, in as few tensors as can be: making one takes longer than to fill it."""
+
+    obs: Tree
+    action: Tree
+    numbers: Tensor
+    """[B, …]: the parts of samples that are one number each, in their order."""
+
+    def samples(self) -> Samples:
+        return Samples(self.obs, self.action, *self.numbers.unbind(1))
+
+
 def minibatches(
     samples: Samples, size: int, seed: int, iteration: int, epoch: int
-) -> Iterator[Samples]:
+) -> Iterator[Batch]:
     """Deal out all samples in a fresh order, in minibatches of one size; the last is filled up
     with samples of weight 0."""
     count = -(-samples.size // size)
@@ -93,10 +105,11 @@ def minibatches(
     random = seeding.generator(seed, Purpose.SHUFFLE, iteration, epoch)
     order[: samples.size] = random.permutation(samples.size)
     index = torch.from_numpy(order).to(samples.weight.device)
-    shuffled = samples.map(lambda leaf: leaf.index_select(0, index))
-    shuffled.weight[samples.size :] = 0.0
-    for parts in zip(*(_pieces(part, size) for part in shuffled), strict=True):
-        yield Samples(*parts)
+    obs, action, *numbers = samples
+    whole = Batch(obs, action, torch.stack(numbers, 1))
+    shuffled = Batch(*(tree.map(lambda leaf: leaf.index_select(0, index), part) for part in whole))
+    shuffled.samples().weight[samples.size :] = 0.0
+    return map(Batch, *(_pieces(part, size) for part in shuffled))
 
 
 def _pieces(part: Tree, size: int) -> Sequence[Tree]:

@@ -265,7 +265,7 @@ class PPO:
             f"the scale of rewards and observations (ppo.normalize_returns, "
             f"policy.normalize_observations)",
             evidence={
-                "batch": tree.map(to_array, batch._asdict()),
+                "batch": tree.map(to_array, batch.samples()._asdict()),
                 "weights_before": tree.map(to_array, self._optimizer.flat.unpack(before)),
                 "progress": vars(progress),
                 "term": term,

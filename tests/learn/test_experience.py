@@ -18,7 +18,7 @@ def samples(count: int) -> Samples:
 def test_every_sample_is_dealt_once_per_epoch_in_minibatches_of_one_size(
     count: int, size: int
 ) -> None:
-    dealt = list(minibatches(samples(count), size, seed=0, iteration=0, epoch=0))
+    dealt = [b.samples() for b in minibatches(samples(count), size, seed=0, iteration=0, epoch=0)]
     assert len(dealt) == -(-count // size)
     assert {batch.size for batch in dealt} == {size}
     kept = torch.cat([batch.obs[batch.weight == 1] for batch in dealt])
