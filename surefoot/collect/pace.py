@@ -186,13 +186,19 @@ class Padded:
         self._width = width
 
     def act(self, scene: Scene, t: Time, rows: Rows) -> Tree:
-        calls, theirs = self._calls(rows)
-        if isinstance(theirs, slice) and theirs == slice(0, self._width):  # as in most runs
+        if self._is_call(rows):  # as in most runs
             return _alone(scene, t, rows)
+        calls, theirs = self._calls(rows)
         answers = [scene.actor.act(*self._given(scene, t, call)) for call in calls]
         action, memory = answers[0] if len(answers) == 1 else _joined(answers)
         tree.write(scene.memory, rows, tree.index(memory, theirs))
         return tree.index(action, theirs)
+
+    def _is_call(self, rows: Rows) -> bool:
+        """Say whether these rows are those of one call."""
+        if not isinstance(rows, slice) or rows.stop - rows.start != self._width:
+            return False
+        return not rows.start % self._width
 
     def _calls(self, rows: Rows) -> tuple[Sequence[int], Rows]:
         """Number the calls that these rows are in, and say where in all of them they are."""

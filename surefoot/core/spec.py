@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from surefoot.core import tree
+from surefoot.core.repeated import Repeated
 from surefoot.core.tree import Array, Tree
 
 
@@ -29,8 +31,19 @@ class Box:
 
     def to_env(self, action: Array) -> Array:
         """Clip to the bounds, which a policy's samples may leave."""
-        clipped: Array = np.minimum(np.maximum(action, self.low), self.high)
+        low, high = self.low, self.high
+        if action.ndim == low.ndim + 1:  # [B, …]
+            low, high = self._low.of(len(action)), self._high.of(len(action))
+        clipped: Array = np.minimum(np.maximum(action, low), high)
         return clipped.astype(self.dtype, copy=False)
+
+    @cached_property
+    def _low(self) -> Repeated:
+        return Repeated(self.low)
+
+    @cached_property
+    def _high(self) -> Repeated:
+        return Repeated(self.high)
 
     def from_env(self, values: Array) -> Array:
         return values

@@ -105,6 +105,8 @@ def require_playable(spec: Tree, space: Any) -> None:
 
 def nonfinite(buffer: Tree) -> tuple[str, int] | None:
     """Return the path and the row of the first NaN or infinity in [N, …] numbers, if any."""
+    if not isinstance(buffer, dict) and _surely_finite(buffer):  # as mostly
+        return None
     for path, leaf in tree.items(buffer):
         if not _surely_finite(leaf):
             bad = ~np.isfinite(leaf).reshape(len(leaf), -1).all(1)

@@ -11,12 +11,13 @@ from typing import TypeAlias
 import numpy as np
 
 from surefoot.core import tree
+from surefoot.core.repeated import Repeated
 from surefoot.core.rollout import Rollout
 from surefoot.core.tree import Array, Tree
 from surefoot.policy.noise import gumbel, normal
 
 Function: TypeAlias = Callable[[Array], Array]
-"""From […, *shape] to […, *shape]; it leaves its argument as it is."""
+"""From [B, *shape] to [B, *shape]; it leaves its argument as it is."""
 
 
 LOG_STD_LEAST, LOG_STD_MOST = -20.0, 2.0
@@ -93,15 +94,17 @@ class Joined:
 class Scaled:
     """A LeafNormalizer: in double precision, as there."""
 
-    mean: Array
-    deviation: Array
-    clip: float
+    mean: Repeated
+    deviation: Repeated
+    least: Repeated
+    most: Repeated
 
     def __call__(self, values: Array) -> Array:
-        scaled = values - self.mean
-        scaled /= self.deviation
-        np.maximum(scaled, -self.clip, out=scaled)
-        np.minimum(scaled, self.clip, out=scaled)
+        scaled, count = values.astype(np.float64), len(values)
+        scaled -= self.mean.of(count)
+        scaled /= self.deviation.of(count)
+        np.maximum(scaled, self.least.of(count), out=scaled)
+        np.minimum(scaled, self.most.of(count), out=scaled)
         return scaled.astype(np.float32)
 
 
@@ -143,11 +146,11 @@ class Affine:
 
     weight: Array
     """[inputs, outputs]"""
-    bias: Array
+    bias: Repeated
 
     def __call__(self, values: Array) -> Array:
         result: Array = np.dot(values, self.weight)  # [B, inputs]: quicker than @ for few
-        result += self.bias
+        result += self.bias.of(len(result))
         return result
 
 
@@ -208,21 +211,22 @@ class Normals:
     """A GaussianHead."""
 
     affine: Affine
-    deviation: Array
+    deviation: Repeated
     shape: tuple[int, ...]
 
     def noise(self, random: np.random.Generator, *axes: int) -> Array:
-        return normal(random, *axes, *self.deviation.shape)
+        return normal(random, *axes, *self.deviation.row.shape)
 
     def sample(self, values: Array, noise: Array) -> Array:
-        return self.mode(values + self.deviation * noise)
+        return self.mode(values + self.deviation.of(len(values)) * noise)
 
     def mode(self, values: Array) -> Array:
         return values.reshape(*values.shape[:-1], *self.shape)
 
     def log_prob(self, values: Array, action: Array) -> Array:
-        scaled = (action.reshape(values.shape) - values) / self.deviation
-        constant = np.log(self.deviation) + np.float32(0.5 * math.log(2 * math.pi))
+        deviation = self.deviation.row
+        scaled = (action.reshape(values.shape) - values) / deviation
+        constant = np.log(deviation) + np.float32(0.5 * math.log(2 * math.pi))
         result: Array = -0.5 * (scaled * scaled).sum(-1) - constant.sum()
         return result
 

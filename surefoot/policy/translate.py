@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from surefoot.core.repeated import Repeated
 from surefoot.core.tree import Array
 from surefoot.nets.encoder import Encoder, Flat, OneHot
 from surefoot.policy.actor import Choice, Greedy, Sample
@@ -77,7 +78,9 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
 
 
 def _scaled(part: LeafNormalizer) -> Scaled:
-    return Scaled(_copy(part.mean), _copy(part.deviation), CLIP)
+    mean, deviation = _copy(part.mean), _copy(part.deviation)
+    bounds = (np.full(mean.shape, bound) for bound in (-CLIP, CLIP))
+    return Scaled(*map(Repeated, (mean, deviation, *bounds)))
 
 
 def _indicators(part: OneHot) -> Indicators:
@@ -88,21 +91,21 @@ def _indicators(part: OneHot) -> Indicators:
 
 def _affine(layer: nn.Linear) -> Affine:
     bias = np.zeros(layer.out_features, np.float32) if layer.bias is None else _copy(layer.bias)
-    return Affine(_copy(layer.weight.T), bias)
+    return Affine(_copy(layer.weight.T), Repeated(bias))
 
 
 def _choices(head: CategoricalHead) -> Choices:
-    weight, bias = _affine(head.linear).weight, _affine(head.linear).bias
+    weight, bias = _affine(head.linear).weight, _affine(head.linear).bias.row
     slots = to_array(head.slots)
     padded = Affine(
         np.pad(weight, ((0, 0), (0, 1)))[:, slots.reshape(-1)].copy(),
-        np.append(bias, np.float32(IMPOSSIBLE))[slots.reshape(-1)],
+        Repeated(np.append(bias, np.float32(IMPOSSIBLE))[slots.reshape(-1)]),
     )
     return Choices(padded, slots.shape, head.shape)
 
 
 def _normals(head: GaussianHead) -> Normals:
-    return Normals(_affine(head.linear), np.exp(to_array(head.log_std)), head.shape)
+    return Normals(_affine(head.linear), Repeated(np.exp(to_array(head.log_std))), head.shape)
 
 
 def _squashed(head: SquashedHead) -> Squashed:

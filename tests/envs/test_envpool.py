@@ -136,7 +136,7 @@ def test_threads_change_nothing_and_seeds_everything() -> None:
 
 
 def test_a_trained_policy_scores_alike_on_both(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"total_steps": 60_000, "env_backend": "envpool", "hall_of_fame": 0}
+    settings: dict[str, Any] = {"total_steps": 100_000, "env_backend": "envpool", "hall_of_fame": 0}
     run = surefoot.train("CartPole-v1", out=tmp_path / "run", **settings)
     assert run.config.env_backend == "envpool"
     there = run.evaluate(20).return_mean
