@@ -108,7 +108,7 @@ class Compiled:
         given_leaves = [
             leaf for lay, part in zip(self._lay, given, strict=True) for leaf in lay(part)
         ]
-        return _shaped(self._like, iter(self._graph(*given_leaves)))
+        return self._shape(iter(self._graph(*given_leaves)))
 
     def _first(self, given: tuple[Any, ...]) -> Any:
         """Compile and take a step; nothing is changed before, so it can be done otherwise."""
@@ -133,13 +133,14 @@ class Compiled:
         return self(*given)
 
     def _on_leaves(self, like: tuple[Any, ...]) -> Callable[..., tuple[Tensor, ...]]:
-        """Turn the step into a function of what `_leaves` lays out, and back; note its result."""
+        """Turn the step into a function of what `_leaves` lays out, and back; note the shape of its
+        result."""
+        shape = _shaper(like)
 
         def function(*leaves: Tensor) -> tuple[Tensor, ...]:
-            result = self._step(*_shaped(like, iter(leaves)))
-            laid_out = _leaves(result)
-            self._like = _shaped(result, iter([None] * len(laid_out)))
-            return tuple(laid_out)
+            result = self._step(*shape(iter(leaves)))
+            self._shape = _shaper(result)
+            return tuple(_leaves(result))
 
         return function
 
@@ -215,14 +216,16 @@ def _layer_out(part: Any) -> Callable[[Any], Iterable[Any]]:
     return iter if flat else _leaves
 
 
-def _shaped(like: Any, leaves: Iterator[Any]) -> Any:
-    """Put what was laid out into the shape it had."""
+def _shaper(like: Any) -> Callable[[Iterator[Any]], Any]:
+    """Make the function that puts leaves, laid out, into the shape of this."""
     if isinstance(like, tuple):
-        parts = [_shaped(part, leaves) for part in like]
-        return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+        parts = [_shaper(part) for part in like]
+        make: Callable[..., Any] = getattr(like, "_make", tuple)
+        return lambda leaves: make([part(leaves) for part in parts])
     if isinstance(like, dict):
-        return {name: _shaped(part, leaves) for name, part in like.items()}
-    return next(leaves)
+        named = {name: _shaper(part) for name, part in like.items()}
+        return lambda leaves: {name: part(leaves) for name, part in named.items()}
+    return next
 
 
 def _first_line(error: Exception) -> str:

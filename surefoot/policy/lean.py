@@ -221,7 +221,7 @@ class Normals:
         return self.mode(values + self.deviation.of(len(values)) * noise)
 
     def mode(self, values: Array) -> Array:
-        return values.reshape(*values.shape[:-1], *self.shape)
+        return values if len(self.shape) == 1 else values.reshape(-1, *self.shape)
 
     def log_prob(self, values: Array, action: Array) -> Array:
         deviation = self.deviation.row
