@@ -1,6 +1,7 @@
 """Training steps per second beside other trainers: same environment, same settings, one run.
 
     python benchmarks/training.py [bipedal | cheetah | cartpole] … [--repeats 3] [--quick]
+    python benchmarks/training.py bipedal --only "surefoot, EnvPool, overlap" --repeats 15
 
 Every contestant trains in a process of its own, in turn, in repeats; figures are medians over
 repeats of what follows the first iterations, so neither starting nor compiling counts. The limit is
@@ -282,9 +283,10 @@ def _measured(name: str, contestant: str) -> Any:
     return {"busy": busy, "lone": alone(__file__, name, contestant)}
 
 
-def compare(name: str, repeats: int, quick: bool) -> None:
+def compare(name: str, repeats: int, quick: bool, only: str | None) -> None:
     work = WORKS[name]
-    who = [c for c in work.contestants if not quick or c in QUICK]
+    chosen = (only,) if only else QUICK if quick else tuple(work.contestants)
+    who = [c for c in work.contestants if c in chosen]
     # What the limit is made of is measured as often as what is held against it, if there is time.
     ours = [turn for c in who if "by" not in work.contestants[c] for turn in ("parts", c)]
     turns = ["parts", *who] if quick else [*ours, *(c for c in who if c not in ours)]
@@ -318,9 +320,11 @@ if __name__ == "__main__":
     parser.add_argument("works", nargs="*", choices=[[], *WORKS], metavar="|".join(WORKS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
+    names = sorted({name for work in WORKS.values() for name in work.contestants})
+    parser.add_argument("--only", choices=names, metavar="CONTESTANT")
     parser.add_argument("--one", nargs=2)
     options = parser.parse_args()
     if options.one:
         one(*options.one)
     for each in options.works or WORKS:
-        compare(each, options.repeats, options.quick)
+        compare(each, options.repeats, options.quick, options.only)

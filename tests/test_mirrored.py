@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import surefoot
-from surefoot.core.errors import ConfigError, RunError, StoreError
+from surefoot.core.errors import ConfigError, RunError, StoreError, Unreachable
 from surefoot.core.protocols import Kept
 from surefoot.elsewhere import pull, push, summaries
 from surefoot.run import Run
@@ -539,6 +539,17 @@ def test_a_disk_that_is_not_mounted_any_more_is_not_replaced(run: Path, tmp_path
     assert sender.complete(20.0)
     sender.close()
     assert files(disk / "run") == files(run)
+
+
+def test_a_lease_on_a_disk_that_is_not_mounted_any_more_is_not_lost(tmp_path: Path) -> None:
+    store = Directory(tmp_path / "disk")
+    ours = Lease(store, "disk")
+    ours.take()
+    (tmp_path / "disk").rename(tmp_path / "unmounted")
+    with pytest.raises(Unreachable, match="is it still mounted"):
+        ours.check()
+    (tmp_path / "unmounted").rename(tmp_path / "disk")
+    ours.check()
 
 
 def test_who_has_lost_the_lease_commits_no_checkpoint(run: Path, tmp_path: Path) -> None:

@@ -129,8 +129,7 @@ class NativeVector:
         self.obs = self.spec.empty_observations(env.num_envs)
         self._ended, self._some_ended = np.zeros(env.num_envs, bool), False
         self._no, self._yes = np.zeros(env.num_envs, bool), np.ones(env.num_envs, bool)
-        self._zero, self._one = np.zeros((2, env.num_envs), np.int64)
-        self._one[:] = 1
+        self._zero, self._one = np.zeros(env.num_envs, np.int64), np.ones(env.num_envs, np.int64)
         self._unknown = np.full(env.num_envs, np.nan)
         self._no_final = self.spec.empty_observations(0)
         self._episode = np.zeros(env.num_envs, np.int64)
@@ -219,7 +218,7 @@ class NativeVector:
             self._no_final,
             success,
             info,
-            False,
+            notable=False,
         )
 
     def restart(self, rows: Array) -> Tree:

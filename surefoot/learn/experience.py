@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,8 +84,8 @@ class Samples(NamedTuple):
         return Samples(*(tree.map(lambda *leaves: torch.cat(leaves), *c) for c in columns))
 
 
-class Batch(NamedTuple):
-    """A minibatch, in as few tensors as can be: making one takes longer than to fill it."""
+class Minibatch(NamedTuple):
+    """Samples in as few tensors as can be: making one takes longer than to fill it."""
 
     obs: Tree
     action: Tree
@@ -97,7 +98,7 @@ class Batch(NamedTuple):
 
 def minibatches(
     samples: Samples, size: int, seed: int, iteration: int, epoch: int
-) -> Iterator[Batch]:
+) -> Iterator[Minibatch]:
     """Deal out all samples in a fresh order, in minibatches of one size; the last is filled up
     with samples of weight 0."""
     count = -(-samples.size // size)
@@ -106,10 +107,13 @@ def minibatches(
     order[: samples.size] = random.permutation(samples.size)
     index = torch.from_numpy(order).to(samples.weight.device)
     obs, action, *numbers = samples
-    whole = Batch(obs, action, torch.stack(numbers, 1))
-    shuffled = Batch(*(tree.map(lambda leaf: leaf.index_select(0, index), part) for part in whole))
+    parts = (obs, action, torch.stack(numbers, 1))
+    shuffled = Minibatch(
+        *(tree.map(lambda leaf: leaf.index_select(0, index), part) for part in parts)
+    )
     shuffled.samples().weight[samples.size :] = 0.0
-    return map(Batch, *(_pieces(part, size) for part in shuffled))
+    pieces = (_pieces(part, size) for part in shuffled)
+    return starmap(Minibatch, zip(*pieces, strict=True))
 
 
 def _pieces(part: Tree, size: int) -> Sequence[Tree]:

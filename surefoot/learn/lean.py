@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.core.tree import Array
-from surefoot.learn.experience import Batch, Samples
+from surefoot.learn.experience import Minibatch, Samples
 from surefoot.learn.optimizer import DECAY_FIRST, DECAY_SECOND, EPSILON, Adam, Flat
 from surefoot.learn.step import NO_NORM, Knobs, MinibatchStep
 from surefoot.maths import losses
@@ -192,9 +192,9 @@ class LeanStep:
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def __call__(
-        self, vector: Tensor, adam: Adam, dealt: Batch, knobs: Knobs, bias: Tensor
+        self, vector: Tensor, adam: Adam, minibatch: Minibatch, knobs: Knobs, bias: Tensor
     ) -> tuple[Tensor, Adam, Tensor]:
-        batch = dealt.samples()
+        batch = minibatch.samples()
         self._vector[:] = vector.numpy()
         total = batch.weight.sum().item()
         terms = self._differentiate(batch, batch.weight.numpy() / np.float32(total), knobs)

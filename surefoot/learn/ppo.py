@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -213,10 +214,10 @@ class PPO:
         for epoch in range(config.epochs):
             first = len(rows)
             settings = settings._replace(rates=optimizer.rates_at(progress.fraction))
-            for batch in minibatches(
+            for minibatch in minibatches(
                 samples, config.minibatch_size, self._seed, progress.iterations, epoch
             ):
-                vector, adam, measured = self._step(vector, adam, batch, settings, next(biases))
+                vector, adam, measured = self._step(vector, adam, minibatch, settings, next(biases))
                 rows.append(measured)
             if config.watches_kl:
                 kl = _means(torch.stack(rows[first:]))["approx_kl"]
@@ -255,17 +256,17 @@ class PPO:
         step = int(where[0, 0]) if len(where) else len(rows) - 1
         term = names[int(where[0, 1])] if len(where) else broken[0]
         epoch, minibatch = divmod(step, per_epoch)
-        dealt = minibatches(
+        every = minibatches(
             samples, self._config.minibatch_size, self._seed, progress.iterations, epoch
         )
-        batch = [part for _, part in zip(range(minibatch + 1), dealt, strict=False)][-1]
+        batch = next(islice(every, minibatch, None)).samples()
         raise NonFiniteError(
             f"{term} is not finite in iteration {progress.iterations + 1}, epoch {epoch + 1}, "
             f"minibatch {minibatch + 1}; lower ppo.learning_rate or ppo.max_grad_norm, or look at "
             f"the scale of rewards and observations (ppo.normalize_returns, "
             f"policy.normalize_observations)",
             evidence={
-                "batch": tree.map(to_array, batch.samples()._asdict()),
+                "batch": tree.map(to_array, batch._asdict()),
                 "weights_before": tree.map(to_array, self._optimizer.flat.unpack(before)),
                 "progress": vars(progress),
                 "term": term,

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from surefoot.learn.experience import Batch, Samples
+from surefoot.learn.experience import Minibatch, Samples
 from surefoot.learn.optimizer import Adam, Flat
 from surefoot.maths import losses
 from surefoot.policy.actor_critic import ActorCritic
@@ -50,7 +50,7 @@ class Step(Protocol):
         """How long compiling took, if that has happened."""
 
     def __call__(
-        self, vector: Tensor, adam: Adam, dealt: Batch, knobs: Knobs, bias: Tensor, /
+        self, vector: Tensor, adam: Adam, minibatch: Minibatch, knobs: Knobs, bias: Tensor, /
     ) -> tuple[Tensor, Adam, Tensor]:
         """Return the parameters and Adam's memory that follow on a minibatch, and what was
         measured: the number of samples, TERMS, NORMS. What it is given stays as it is."""
@@ -77,9 +77,9 @@ class MinibatchStep:
     compile_seconds: ClassVar[float] = 0.0
 
     def __call__(
-        self, vector: Tensor, adam: Adam, dealt: Batch, knobs: Knobs, bias: Tensor
+        self, vector: Tensor, adam: Adam, minibatch: Minibatch, knobs: Knobs, bias: Tensor
     ) -> tuple[Tensor, Adam, Tensor]:
-        batch = dealt.samples()
+        batch = minibatch.samples()
         total = batch.weight.sum()
         batch = batch._replace(
             advantage=self.normalize(batch.advantage, batch.weight), weight=batch.weight / total

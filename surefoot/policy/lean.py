@@ -221,7 +221,8 @@ class Normals:
         return self.mode(values + self.deviation.of(len(values)) * noise)
 
     def mode(self, values: Array) -> Array:
-        return values if len(self.shape) == 1 else values.reshape(-1, *self.shape)
+        flat = len(self.shape) == 1
+        return values if flat else values.reshape(*values.shape[:-1], *self.shape)
 
     def log_prob(self, values: Array, action: Array) -> Array:
         deviation = self.deviation.row

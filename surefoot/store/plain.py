@@ -27,8 +27,7 @@ class Directory:
         path = self._root / key
         staged = path.with_name(f"{STAGING}{path.name}-{os.getpid()}")
         with told(str(path)):
-            if self._there and not self._root.is_dir():  # never make one where a disk was mounted
-                raise Unreachable(f"{self._root} is gone; is it still mounted?")
+            self._require_there()  # never make one where a disk was mounted
             path.parent.mkdir(parents=True, exist_ok=True)
             self._there = True
             try:
@@ -42,6 +41,7 @@ class Directory:
 
     def get(self, key: str, file: Path) -> None:
         with told(str(self._root / key)):
+            self._require_there()
             shutil.copyfile(self._root / key, file)
 
     def list(self, prefix: str = "") -> dict[str, Kept]:
@@ -70,6 +70,10 @@ class Directory:
             for path in _within(self._root):
                 if path.name.startswith(STAGING):
                     path.unlink(missing_ok=True)
+
+    def _require_there(self) -> None:
+        if self._there and not self._root.is_dir():
+            raise Unreachable(f"{self._root} is gone; is it still mounted?")
 
 
 def described(file: Path) -> Kept:

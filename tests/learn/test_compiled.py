@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._inductor.fx_passes.post_grad import post_grad_passes
 from torch.fx.passes.shape_prop import ShapeProp
 
 from surefoot.config import Config, PolicyConfig, PPOConfig
@@ -69,6 +70,19 @@ def test_what_was_compiled_once_is_taken_from_the_cache() -> None:
         run = by_inductor(graph, [node.meta["val"] for node in places])
         torch.testing.assert_close(run(*given), (given[0].tanh() * given[1],))
     assert counters["inductor"]["fxgraph_cache_hit"] == before + 1
+
+
+@needs_compiler
+@pytest.mark.parametrize("size", [1, 16])
+def test_a_buffer_that_changes_is_read_as_it_is(size: int) -> None:
+    buffer, given = torch.ones(size), torch.randn(size)
+    for _ in range(2):  # from the cache, too
+        graph = traced_with(lambda one: (one * buffer + buffer.sum(),), (given,))
+        places = graph.graph.find_nodes(op="placeholder")
+        run = by_inductor(graph, [node.meta["val"] for node in places])
+        for value in (1.0, 3.0):
+            buffer.fill_(value)
+            torch.testing.assert_close(run(given)[0], given * value + size * value)
 
 
 @needs_compiler
@@ -177,5 +191,6 @@ def test_biases_are_added_after_products() -> None:
     graph = traced_with(layers, given)
     set_biases_apart(graph)
     torch.testing.assert_close(graph(*given), layers(*given))
+    post_grad_passes(graph, is_inference=True)  # inductor's, which know sums of products
     left = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.addmm.default)
     assert [node.kwargs for node in left] == [{"beta": 0.5}]

@@ -11,7 +11,7 @@ from tests.toys import collector, estimated, learner
 
 def samples(count: int) -> Samples:
     numbers = torch.arange(count, dtype=torch.float32)
-    return Samples(numbers, numbers, numbers, numbers, numbers, numbers, torch.ones(count))
+    return Samples(*(numbers + 1000 * part for part in range(6)), torch.ones(count))
 
 
 @pytest.mark.parametrize(("count", "size"), [(10, 5), (10, 4), (3, 8), (1, 1)])
@@ -23,6 +23,9 @@ def test_every_sample_is_dealt_once_per_epoch_in_minibatches_of_one_size(
     assert {batch.size for batch in dealt} == {size}
     kept = torch.cat([batch.obs[batch.weight == 1] for batch in dealt])
     assert sorted(kept.tolist()) == list(range(count))
+    for batch in dealt:
+        for part, values in enumerate(batch[:6]):
+            assert torch.equal(values, batch.obs + 1000 * part)
 
 
 def test_epochs_and_iterations_have_orders_of_their_own_that_repeat() -> None:

@@ -209,8 +209,8 @@ def test_gradient_and_moment_norms_are_those_of_each_network(value_rate: float |
         value_coefficient=50.0,
     )
     flat = ppo._optimizer.flat
-    (dealt,) = minibatches(estimated(ppo, data), 64, 0, 0, 0)
-    batch = dealt.samples()
+    (minibatch,) = minibatches(estimated(ppo, data), 64, 0, 0, 0)
+    batch = minibatch.samples()
     batch = batch._replace(advantage=losses.normalized(batch.advantage, batch.weight))
     vector = flat.vector.clone().requires_grad_()
     knobs = ppo._knobs({"clip_range": 0.2, "entropy_coefficient": 0.0}, 0.0)
