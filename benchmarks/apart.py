@@ -7,23 +7,25 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NoReturn, TypeVar
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 def alone(script: str, *arguments: str) -> Any:
     """Run a script with `--one` and these arguments; return what it gave."""
-    (result,) = together(1, script, *arguments)
+    (result,) = together(script, arguments)
     return result
 
 
-def together(count: int, script: str, *arguments: str) -> list[Any]:
-    """Run a script so many times at once; return what each gave."""
-    command = [sys.executable, script, "--one", *arguments]
+def together(script: str, *each: Sequence[str]) -> list[Any]:
+    """Run a script once with each of these arguments, all at once; return what each gave."""
+    commands = [[sys.executable, script, "--one", *arguments] for arguments in each]
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    children = [subprocess.Popen(command, **pipes) for _ in range(count)]
+    children = [subprocess.Popen(command, **pipes) for command in commands]
     results = []
-    for child in children:
+    for child, arguments in zip(children, each, strict=True):
         out, errors = child.communicate()
         if child.returncode:
             raise SystemExit(f"{' '.join(arguments)} failed:\n{errors[-2000:]}")
@@ -37,9 +39,11 @@ def give(result: Any) -> NoReturn:
     os._exit(0)
 
 
-def in_turn(names: Sequence[str], measure: Callable[[str], Any], repeats: int) -> dict[str, Any]:
+def in_turn(
+    names: Sequence[Name], measure: Callable[[Name], Any], repeats: int
+) -> dict[Name, list[Any]]:
     """Measure everybody, then everybody again; return lists of what was measured."""
-    found: dict[str, list[Any]] = {name: [] for name in names}
+    found: dict[Name, list[Any]] = {name: [] for name in names}
     for _ in range(repeats):
         for name in names:
             found[name].append(measure(name))

@@ -1,8 +1,12 @@
 """How speed and memory grow with the number of environments and with the horizon.
 
-    python benchmarks/growth.py [--repeats 3]
+    python benchmarks/growth.py [--repeats 5]
 
-CartPole-v1 with minibatches of 64 and 4 epochs. Every size has a process of its own.
+CartPole-v1 with minibatches of 64 and 4 epochs, in one process of one thread. A size and the next
+larger one are trained at once, a core each, for as many steps: whatever else slows the machine
+slows both. Nothing is learned (the learning rate is next to nothing), since a policy that has
+learned more, as one does from many short rollouts, has longer episodes, and steps without a reset
+are faster.
 """
 
 from __future__ import annotations
@@ -12,18 +16,25 @@ import os
 import resource
 import statistics
 import time
+from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from apart import alone, give, in_turn, spread
+from apart import give, in_turn, spread, together
 
 ENVS = (1, 4, 16, 64, 256)
 HORIZONS = (128, 512, 2048, 8192)
-SECONDS = 2.0
+STEPS = 32_768
+"""That are measured at least, after as many that are not."""
+RATE = 1e-12
+
+Size = tuple[int, int]
+"""Environments, and the horizon."""
 
 
-def one(envs: int, horizon: int) -> None:
-    """Train for a while; give steps per second and megabytes."""
+def one(envs: int, horizon: int, steps: int) -> None:
+    """Train for so many steps, twice; give the second time's steps per second, and megabytes."""
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -35,30 +46,45 @@ def one(envs: int, horizon: int) -> None:
 
     torch.set_num_threads(1)
     with threadpool_limits(limits=1, user_api="blas"):
-        ppo: Any = {"horizon": horizon, "minibatch_size": 64, "epochs": 4}
+        ppo: Any = {"horizon": horizon, "minibatch_size": 64, "epochs": 4, "learning_rate": RATE}
         config = Config(envs=envs, collector="local", device="cpu", ppo=ppo)
         collector = build_collector(config, factory("CartPole-v1"), "fresh")
         learner = build_learner(config, collector.spec)
-        steps, begun = 0, 0.0
-        while not begun or time.perf_counter() - begun < SECONDS:
-            rollout = collector.collect(learner.actor())
-            learner.update(rollout, Progress(10**9))
-            steps += rollout.steps if begun else 0  # the first one warms up
-            begun = begun or time.perf_counter()
-        speed = steps / (time.perf_counter() - begun)
-        give([speed, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3])
+
+        def train() -> float:
+            begun, done = time.perf_counter(), 0
+            while done < steps:
+                rollout = collector.collect(learner.actor())
+                learner.update(rollout, Progress(10**9))
+                done += rollout.steps
+            return done / (time.perf_counter() - begun)
+
+        train()
+        give([train(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3])
 
 
-def grow(name: str, sizes: list[tuple[int, int]], repeats: int) -> None:
-    names = [f"{envs} × {horizon}" for envs, horizon in sizes]
-    by_name = dict(zip(names, sizes, strict=True))
-    found = in_turn(names, lambda n: alone(__file__, *(str(s) for s in by_name[n])), repeats)
+def at_once(sizes: tuple[Size, Size]) -> list[Any]:
+    """Train both at once, for as many steps as the larger one's rollout has, or more."""
+    steps = max(STEPS, *(envs * horizon for envs, horizon in sizes))
+    return together(__file__, *([str(number) for number in (*size, steps)] for size in sizes))
+
+
+def grow(name: str, sizes: list[Size], repeats: int) -> None:
+    speeds, megabytes, ratios = (defaultdict[Size, list[float]](list) for _ in range(3))
+    for pair, results in in_turn(list(pairwise(sizes)), at_once, repeats).items():
+        for both in results:
+            for size, (speed, memory) in zip(pair, both, strict=True):
+                speeds[size].append(speed)
+                megabytes[size].append(memory)
+            (before, _), (after, _) = both
+            ratios[pair[1]].append(after / before)
+    used = [statistics.median(megabytes[size]) for size in sizes]
     print(name)
-    for size, values in found.items():
-        speeds, megabytes = zip(*values, strict=True)
-        print(f"  {size:<14}{spread(speeds):<34}{statistics.median(megabytes):8.0f} MB", flush=True)
+    for size, memory in zip(sizes, used, strict=True):
+        label, speed = f"{size[0]} × {size[1]}", spread(speeds[size])
+        grown = f"{spread(ratios[size], 2)} × the one before" if size in ratios else ""
+        print(f"  {label:<12}{speed:<28}{grown:<40}{memory:5.0f} MB", flush=True)
     steps = [envs * horizon for envs, horizon in sizes]
-    used = [statistics.median(megabytes for _, megabytes in v) for v in found.values()]
     slope, base = np.polyfit(steps, used, 1)
     off = max(abs(base + slope * s - u) for s, u in zip(steps, used, strict=True))
     print(f"  {base:.0f} MB and {1e6 * slope:.0f} bytes per step of a rollout, within {off:.0f} MB")
@@ -66,11 +92,11 @@ def grow(name: str, sizes: list[tuple[int, int]], repeats: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--one", nargs=2, type=int)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--one", nargs=3, type=int)
     options = parser.parse_args()
     if options.one:
         one(*options.one)
-    print(f"CartPole-v1, training, steps per second, {os.cpu_count()} cores")
+    print(f"CartPole-v1, training, steps per second, {os.cpu_count()} cores, two sizes at once")
     grow("environments × 128", [(envs, 128) for envs in ENVS], options.repeats)
     grow("8 environments × horizon", [(8, horizon) for horizon in HORIZONS], options.repeats)

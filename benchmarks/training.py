@@ -278,7 +278,7 @@ def one(name: str, contestant: str) -> None:
 def _measured(name: str, contestant: str) -> Any:
     if contestant != "parts":
         return alone(__file__, name, contestant)
-    every = together(os.cpu_count() or 1, __file__, name, contestant)
+    every = together(__file__, *[(name, contestant)] * (os.cpu_count() or 1))
     busy = {part: statistics.fmean(one[part] for one in every) for part in every[0]}
     return {"busy": busy, "lone": alone(__file__, name, contestant)}
 

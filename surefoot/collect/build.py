@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from surefoot.collect.care import Care
-from surefoot.collect.choose import choose, cores, stepped
+from surefoot.collect.choose import choose, cores, pool_threads, stepped
 from surefoot.collect.collector import StageCollector
 from surefoot.collect.crew import SPIN, settle_in_worker
 from surefoot.collect.local import local_collector
-from surefoot.collect.overlap import OverlapCollector
+from surefoot.collect.overlap import Anywhere, Apart, OverlapCollector
 from surefoot.collect.pace import AsTheyCome, Padded
 from surefoot.collect.processes import Manner, ProcessStage, as_it_is, in_parent
 from surefoot.collect.restoration import Fresh, Inexact, Replay, Restoration, Snapshots
 from surefoot.config import Config
 from surefoot.core.protocols import Collector, Replayable, Snapshotted
-from surefoot.envs import probe
+from surefoot.envs import envpool, probe
 from surefoot.envs.make import Factory, make_vector
 from surefoot.envs.probe import Kind, Way
 from surefoot.transforms import channels
@@ -71,13 +71,20 @@ def _processes(
         rebuild=kind == "rebuild",
         tell=tell,
     )
-    make_collector = OverlapCollector if config.overlap else StageCollector
     try:
-        restoration = _restoration(kind, stage)
-        return make_collector(stage, config.seed, restoration, channels(config.rewards))
+        parts = (stage, config.seed, _restoration(kind, stage), channels(config.rewards))
+        if config.overlap:
+            return OverlapCollector(*parts, _cores(config, stage))
+        return StageCollector(*parts)
     except BaseException:
         stage.close()
         raise
+
+
+def _cores(config: Config, stage: ProcessStage) -> Anywhere:
+    """Settle which cores an overlapped run's processes use."""
+    pool = config.env_backend == "envpool" and envpool.on_every_core(pool_threads(config))
+    return Apart(stage.pids) if pool and cores() > 1 and config.threads == 1 else Anywhere()
 
 
 def _manner(config: Config, spare: bool) -> Manner:

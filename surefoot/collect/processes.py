@@ -198,6 +198,10 @@ class ProcessStage:
         for index in self._workers:
             self._answer(index, "in set_state")
 
+    def pids(self) -> list[int]:
+        """Tell the process ids of workers."""
+        return [worker.pid for worker in self._workers.values()]
+
     def close(self) -> None:
         deadline = time.monotonic() + GRACE
         for worker in self._workers.values():

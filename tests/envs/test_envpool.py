@@ -212,10 +212,13 @@ def bound_cores(threads: int) -> set[int]:
     return {core for cores in allowed if len(cores) == 1 for core in cores}
 
 
-@pytest.mark.skipif(
+needs_cores = pytest.mark.skipif(
     sys.platform != "linux" or os.sched_getaffinity(0) != EVERY_CORE or len(EVERY_CORE) < 2,
     reason="needs Linux, and all of several cores",
 )
+
+
+@needs_cores
 def test_a_pool_with_a_thread_for_every_core_binds_each_to_one() -> None:
     assert bound_cores(len(EVERY_CORE)) == EVERY_CORE
     assert bound_cores(len(EVERY_CORE) - 1) == set()
@@ -243,6 +246,30 @@ def test_a_pool_is_stepped_while_learning() -> None:
     overlapping.collect(actor, ahead=True)
     assert overlapping.collect(actor).valid.any()
     overlapping.close()
+
+
+@needs_cores
+def test_the_learner_keeps_off_the_core_of_a_pools_python_while_both_are_at_work() -> None:
+    config = Config(env_backend="envpool", overlap=True, envs=8, ppo=PPOConfig(horizon=8))
+    chosen = choose(config, factory("CartPole-v1")).config
+    overlapping: Any = build_collector(chosen, factory("CartPole-v1"))
+    actor = learner(overlapping.spec).actor()
+    overlapping.collect(actor, ahead=True)
+    (worker,) = overlapping._stage.pids()
+    of_python = os.sched_getaffinity(worker)
+    assert len(of_python) == 1
+    assert os.sched_getaffinity(0) == EVERY_CORE - of_python
+    overlapping.anchor()  # it makes a new pool
+    assert os.sched_getaffinity(0) == EVERY_CORE
+    threads = [os.sched_getaffinity(int(t)) for t in os.listdir(f"/proc/{worker}/task")]
+    assert {core for cores in threads for core in cores if len(cores) == 1} == EVERY_CORE
+    overlapping.collect(actor, ahead=True)
+    assert os.sched_getaffinity(0) != EVERY_CORE
+    overlapping.collect(actor)
+    assert os.sched_getaffinity(0) == EVERY_CORE
+    overlapping.collect(actor, ahead=True)
+    overlapping.close()
+    assert os.sched_getaffinity(0) == EVERY_CORE
 
 
 def test_a_part_of_a_pool_that_is_lost_begins_anew() -> None:
