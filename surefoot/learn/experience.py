@@ -119,7 +119,7 @@ def minibatches(
 def _pieces(part: Tree, size: int) -> Sequence[Tree]:
     """Cut a tree [B, …] into trees of this size."""
     if not isinstance(part, dict):
-        pieces: Sequence[Tensor] = part.split(size)
+        pieces: Sequence[Tensor] = part.unflatten(0, (-1, size)).unbind()  # half the time of split
         return pieces
     columns = (_pieces(leaf, size) for leaf in part.values())
     return [dict(zip(part, row, strict=True)) for row in zip(*columns, strict=True)]
