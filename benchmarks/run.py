@@ -1,8 +1,9 @@
-"""Run all benchmarks and write benchmarks/RESULTS.md: `make bench`, or `make bench-quick`.
+"""Run benchmarks and write benchmarks/RESULTS.md: `make bench`, or `make bench-quick`.
 
-    python benchmarks/run.py [--quick]
+    python benchmarks/run.py [training | pieces | …] … [--quick]
 
-Nothing else should run meanwhile. The quick set takes three minutes and writes nothing.
+Nothing else should run meanwhile. If only some are run, what the page says of others stays. The
+quick set takes three minutes and writes nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from surefoot.core import hardware
 
 HERE = Path(__file__).parent
+PAGE = HERE / "RESULTS.md"
 TITLES = {
     "training": "Training",
     "offpolicy": "Training with SAC",
@@ -56,25 +58,32 @@ def run(words: list[str]) -> str:
 def machine() -> str:
     """Describe what the figures depend on."""
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
-    return (
-        f"{hardware.described()}, Python {platform.python_version()}, {versions}; "
-        f"{time.strftime('%Y-%m-%d')}."
+    return f"{hardware.described()}, Python {platform.python_version()}, {versions}."
+
+
+def note(words: list[str], said: str) -> None:
+    """Put what a benchmark said into the page, in place of what it said before."""
+    _, *sections = PAGE.read_text().split("\n## ")
+    written = {section.partition("\n")[0]: section.strip() for section in sections}
+    title, command = TITLES[words[0]], " ".join([f"python benchmarks/{words[0]}.py", *words[1:]])
+    written[title] = (
+        f"{title}\n\n`{command}`, {time.strftime('%Y-%m-%d')}\n\n```\n{said.strip()}\n```"
     )
+    ordered = [written[title] for title in TITLES.values() if title in written]
+    PAGE.write_text("\n\n## ".join(["# Results of `make bench`\n\n" + machine(), *ordered]) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[[], *TITLES], metavar=" | ".join(TITLES))
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    options = parser.parse_args()
     begun = time.monotonic()
-    page = ["# Results of `make bench`\n", f"{machine()}\n"]
-    for words in QUICK if quick else [[name, *PARTS.get(name, [])] for name in TITLES]:
-        said = run(words).strip()
-        title = TITLES[words[0]]
-        command = " ".join([f"python benchmarks/{words[0]}.py", *words[1:]])
-        page.append(f"## {title}\n\n`{command}`\n\n```\n{said}\n```\n")
-        if not quick:
-            (HERE / "RESULTS.md").write_text("\n".join(page))
+    names = options.names or TITLES
+    for words in QUICK if options.quick else [[name, *PARTS.get(name, [])] for name in names]:
+        said = run(words)
+        if not options.quick:
+            note(words, said)
     print(f"\n{(time.monotonic() - begun) / 60:.1f} minutes")
 
 
