@@ -3,10 +3,10 @@
     python benchmarks/growth.py [--repeats 5]
 
 CartPole-v1 with minibatches of 64 and 4 epochs, in one process of one thread. A size and the next
-larger one are trained at once, a core each, for as many steps: whatever else slows the machine
-slows both. Nothing is learned (the learning rate is next to nothing), since a policy that has
-learned more, as one does from many short rollouts, has longer episodes, and steps without a reset
-are faster.
+larger one are trained at once, for as many steps: where they are about as fast, whatever else slows
+the machine slows both. Nothing is learned (the learning rate is next to nothing), since a policy
+that has learned more, as one does from many short rollouts, has longer episodes, and steps without
+a reset are faster.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from apart import give, in_turn, spread, together
 ENVS = (1, 4, 16, 64, 256)
 HORIZONS = (128, 512, 2048, 8192)
 STEPS = 32_768
-"""That are measured at least, after as many that are not."""
+"""How many are measured at least, after as many that are not."""
 RATE = 1e-12
+"""With which nothing is learned."""
 
 Size = tuple[int, int]
 """Environments, and the horizon."""

@@ -63,14 +63,15 @@ def machine() -> str:
 
 def note(words: list[str], said: str) -> None:
     """Put what a benchmark said into the page, in place of what it said before."""
-    _, *sections = PAGE.read_text().split("\n## ")
-    written = {section.partition("\n")[0]: section.strip() for section in sections}
     title, command = TITLES[words[0]], " ".join([f"python benchmarks/{words[0]}.py", *words[1:]])
+    _, *sections = (PAGE.read_text() if PAGE.exists() else "").split("\n## ")
+    written = {section.partition("\n")[0]: section.strip() for section in sections}
     written[title] = (
-        f"{title}\n\n`{command}`, {time.strftime('%Y-%m-%d')}\n\n```\n{said.strip()}\n```"
+        f"{title}\n\n`{command}`, {time.strftime('%Y-%m-%d')}; {machine()}\n\n"
+        f"```\n{said.strip()}\n```"
     )
     ordered = [written[title] for title in TITLES.values() if title in written]
-    PAGE.write_text("\n\n## ".join(["# Results of `make bench`\n\n" + machine(), *ordered]) + "\n")
+    PAGE.write_text("\n\n## ".join(["# Results of `make bench`", *ordered]) + "\n")
 
 
 def main() -> None:
@@ -78,6 +79,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[[], *TITLES], metavar=" | ".join(TITLES))
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
+    if options.names and options.quick:
+        parser.error("--quick is a choice of its own: drop it, or the names")
     begun = time.monotonic()
     names = options.names or TITLES
     for words in QUICK if options.quick else [[name, *PARTS.get(name, [])] for name in names]:

@@ -239,7 +239,8 @@ def fit(parts: Parts) -> Ending:
                 ahead = not due and training.progress.left > parts.config.iteration_steps()
                 rollout = training.collector.collect(training.learner.actor(), ahead=ahead)
                 laps.lap("collect")
-                update = training.learner.update(rollout, training.progress)
+                with training.collector.beside():
+                    update = training.learner.update(rollout, training.progress)
                 laps.lap("update")
                 before, progress = training.progress, training.progress.after(rollout, update)
                 evaluation = parts.evaluate(progress)

@@ -193,7 +193,8 @@ def _iterate(collector: Collector, learner: Learner) -> Array:
     begun, actor = time.perf_counter(), learner.actor()
     rollout = collector.collect(actor, ahead=True)
     collected = time.perf_counter()
-    learner.update(rollout, Progress(10**9))
+    with collector.beside():
+        learner.update(rollout, Progress(10**9))
     return np.array([rollout.steps, collected - begun, time.perf_counter() - collected])
 
 

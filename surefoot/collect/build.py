@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, cast
 
 from surefoot.collect.care import Care
@@ -10,7 +12,7 @@ from surefoot.collect.choose import choose, cores, pool_threads, stepped
 from surefoot.collect.collector import StageCollector
 from surefoot.collect.crew import SPIN, settle_in_worker
 from surefoot.collect.local import local_collector
-from surefoot.collect.overlap import Anywhere, Apart, OverlapCollector
+from surefoot.collect.overlap import Beside, OverlapCollector, apart
 from surefoot.collect.pace import AsTheyCome, Padded
 from surefoot.collect.processes import Manner, ProcessStage, as_it_is, in_parent
 from surefoot.collect.restoration import Fresh, Inexact, Replay, Restoration, Snapshots
@@ -74,17 +76,18 @@ def _processes(
     try:
         parts = (stage, config.seed, _restoration(kind, stage), channels(config.rewards))
         if config.overlap:
-            return OverlapCollector(*parts, _cores(config, stage))
+            return OverlapCollector(*parts, _beside(config, stage))
         return StageCollector(*parts)
     except BaseException:
         stage.close()
         raise
 
 
-def _cores(config: Config, stage: ProcessStage) -> Anywhere:
-    """Settle which cores an overlapped run's processes use."""
+def _beside(config: Config, stage: ProcessStage) -> Beside:
+    """Settle where the learner works while workers play: apart from their Python on two cores that
+    a pool fills (with more, it has a core more often), unless torch needs both."""
     pool = config.env_backend == "envpool" and envpool.on_every_core(pool_threads(config))
-    return Apart(stage.pids) if pool and cores() > 1 and config.threads == 1 else Anywhere()
+    return partial(apart, stage.pids) if pool and cores() == 2 > config.threads else nullcontext
 
 
 def _manner(config: Config, spare: bool) -> Manner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -66,6 +67,9 @@ class StageCollector:
     def collect(self, actor: Actor, ahead: bool = False) -> Rollout:
         self._begin(actor)
         return judged(self._end(), actor)
+
+    def beside(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def anchor(self) -> None:
         self._settle()

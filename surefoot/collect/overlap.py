@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+import secrets
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,43 +17,36 @@ from surefoot.core.protocols import Actor
 from surefoot.core.rollout import Rollout
 from surefoot.core.state import State
 
-
-class Anywhere:
-    """Lets the learner and workers use all cores alike."""
-
-    def part(self) -> None:
-        """Both are at work from now on."""
-
-    def join(self) -> None:
-        """One of them waits for the other."""
+Beside: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""What is held while the learner works beside a rollout that is played."""
 
 
-class Apart(Anywhere):
-    """Keeps the learner off the core that a worker's Python keeps to.
+@contextmanager
+def apart(workers: Callable[[], Iterable[int]]) -> Iterator[None]:
+    """Keep this thread off a core that the Python of workers, of which these are the process ids,
+    keeps to meanwhile.
 
-    For a pool with a thread on every core, which all wait for that Python after each step. A core
-    is free then, but a kernel would rather leave the learner where it was last, queued behind the
-    Python, than move it.
+    All threads of a pool wait for that Python after each step, so that there is a core without
+    work; but a kernel would rather leave the learner where it was, queued behind the Python, than
+    move it there.
     """
+    assert sys.platform == "linux"
+    everything = os.sched_getaffinity(0)
+    theirs = {secrets.choice(sorted(everything))}  # other runs on this machine rarely choose alike
+    try:
+        _bind((0,), everything - theirs)
+        _bind(workers(), theirs)
+        yield
+    finally:
+        _bind((0, *workers()), everything)  # workers too: they may make a new pool, for all cores
 
-    def __init__(self, workers: Callable[[], Iterable[int]]) -> None:
-        """`workers` tells their process ids."""
-        self._workers, self._all = workers, os.sched_getaffinity(0)
-        # Another run on this machine has another process id.
-        self._theirs = {sorted(self._all)[os.getpid() % len(self._all)]}
 
-    def part(self) -> None:
-        self._bind(self._all - self._theirs, self._theirs)
-
-    def join(self) -> None:
-        self._bind(self._all, self._all)  # workers too: they may make a new pool, for all cores
-
-    def _bind(self, ours: set[int], theirs: set[int]) -> None:
-        """Bind this thread, and the one of each worker that runs Python."""
-        with suppress(OSError):  # a worker is gone, or nobody may: it is slower, no more
-            os.sched_setaffinity(0, ours)
-            for pid in self._workers():
-                os.sched_setaffinity(pid, theirs)
+def _bind(processes: Iterable[int], cores: set[int]) -> None:
+    """Bind the first thread of each process, which runs Python; 0 is this thread."""
+    assert sys.platform == "linux"
+    for process in processes:
+        with suppress(OSError):  # it is gone, or nobody may: it is slower, no more
+            os.sched_setaffinity(process, cores)
 
 
 class OverlapCollector(StageCollector):
@@ -66,13 +62,12 @@ class OverlapCollector(StageCollector):
         seed: int,
         restoration: Restoration,
         channels: Sequence[str] = (),
-        cores: Anywhere | None = None,
+        beside: Beside = nullcontext,
     ) -> None:
         super().__init__(stage, seed, restoration, channels)
-        self._cores = cores or Anywhere()
+        self._beside = beside
 
     def collect(self, actor: Actor, ahead: bool = False) -> Rollout:
-        self._cores.join()
         acting, self._under_way = self._under_way, None
         if acting is None:
             self._begin(actor)
@@ -81,21 +76,18 @@ class OverlapCollector(StageCollector):
         if ahead:  # first of all: from now on somebody would wait
             self._begin(actor)
             self._under_way = actor
-            self._cores.part()
         return judged(rollout, acting)
 
+    def beside(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._under_way is None else self._beside()
+
     def anchor(self) -> None:
-        self._cores.join()
         if self._under_way is not None:  # the run ends sooner than anybody knew
             self._under_way = None
             record = self._stage.finish().record
             everyone = np.ones(self.spec.rows, bool)
             self._skip(record.passed() + 1, self._stage.restart(everyone))
         super().anchor()
-
-    def close(self) -> None:
-        self._cores.join()
-        super().close()
 
     @property
     def exact(self) -> bool:

@@ -199,8 +199,8 @@ class ProcessStage:
             self._answer(index, "in set_state")
 
     def pids(self) -> list[int]:
-        """Tell the process ids of workers."""
-        return [worker.pid for worker in self._workers.values()]
+        """Tell the process ids of workers, but not of those that are gone."""
+        return [worker.pid for worker in self._workers.values() if worker.lives]
 
     def close(self) -> None:
         deadline = time.monotonic() + GRACE

@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -99,6 +100,9 @@ class Watched:
         self._viewer.note(rollout)
         return rollout
 
+    def beside(self) -> AbstractContextManager[None]:
+        return self._collector.beside()
+
     def anchor(self) -> None:
         self._collector.anchor()
 
@@ -116,5 +120,7 @@ class Watched:
         self._collector.renew(state)
 
     def close(self) -> None:
-        self._viewer.close()
-        self._collector.close()
+        try:
+            self._viewer.close()
+        finally:
+            self._collector.close()

@@ -12,6 +12,7 @@ be kept: nothing changes it afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -141,6 +142,9 @@ class Collector(Protocol):
     def collect(self, actor: Actor, ahead: bool = False) -> Rollout:
         """Play one rollout; it begins where the last one ended. `ahead` says that there will be
         another: it may be begun now, with this actor, and is what the next call returns."""
+
+    def beside(self) -> AbstractContextManager[None]:
+        """Return what to hold during an update, beside which a rollout may be played."""
 
     def anchor(self) -> None:
         """Make `state` one that restores exactly, if need be by cutting episodes short. Part of

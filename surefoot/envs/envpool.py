@@ -91,8 +91,6 @@ class Pool(GymnasiumVectorEnv[Any, Any, Any]):
         if name not in self._library.list_all_envs():
             raise ConfigError(f"EnvPool has no {name}; {REMEDY}")
         self._name, self._threads = name, threads
-        # A kernel left to itself lets threads queue for one core while another has nothing to do.
-        self._bound = {"thread_affinity_offset": 0} if on_every_core(threads) else {}
         self._pool: Any = None
         self._step: Callable[[Array], tuple[Array, Array, Array, Array]] | None = None
         self.num_envs = rows
@@ -114,7 +112,9 @@ class Pool(GymnasiumVectorEnv[Any, Any, Any]):
         sizes = {"num_envs": self.num_envs, "num_threads": self._threads}
         with _quietly():
             make = self._library.make_gymnasium
-            self._pool = make(self._name, seed=seeds, **sizes, **self._bound, **self._limit)
+            self._pool = make(
+                self._name, seed=seeds, **sizes, **_bound(self._threads), **self._limit
+            )
             self._step = direct(self._pool) or wrapped(self._pool)
             obs, _ = self._pool.reset()
         return obs, {}
@@ -148,6 +148,12 @@ def _quietly() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="gymnasium")
         yield
+
+
+def _bound(threads: int) -> dict[str, int]:
+    """Bind threads to cores, where a pool has one for each of the machine's: left to itself, a
+    kernel lets them queue for one core while another has nothing to do."""
+    return {"thread_affinity_offset": 0} if on_every_core(threads) else {}
 
 
 def on_every_core(threads: int) -> bool:

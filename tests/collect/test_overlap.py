@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import pytest
 import surefoot
 from surefoot.collect.build import build_collector
 from surefoot.collect.choose import choose
-from surefoot.collect.overlap import OverlapCollector
+from surefoot.collect.overlap import OverlapCollector, apart
 from surefoot.config import Config, PPOConfig
 from surefoot.core.errors import ConfigError
 from surefoot.core.progress import Progress
@@ -125,6 +128,31 @@ def test_overlap_learns(tmp_path: Path) -> None:
     settings = {"total_steps": 25_600, "ppo": {"horizon": 128, "minibatch_size": 64, "epochs": 6}}
     run = train(tmp_path / "run", checkpoint_every="10it", **settings)
     assert run.evaluate(20).return_mean > 100
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others do not bind")
+def test_cores_are_shared_again_after_a_fault_and_a_lost_worker() -> None:
+    every = os.sched_getaffinity(0)
+    if len(every) < 2:
+        pytest.skip("needs several cores")
+    workers = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    lost, there = (worker.pid for worker in workers)
+
+    def break_off() -> None:
+        with apart(lambda: (lost, there)):
+            assert os.sched_getaffinity(0) == every - os.sched_getaffinity(there)
+            workers[0].kill()
+            workers[0].wait()
+            raise KeyError
+
+    try:
+        with pytest.raises(KeyError):
+            break_off()
+        assert os.sched_getaffinity(0) == os.sched_getaffinity(there) == every
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
 
 
 def test_contradictions_are_refused() -> None:
