@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -282,19 +283,26 @@ def test_a_learner_that_needs_all_cores_or_has_no_pool_beside_it_keeps_them(sett
             assert os.sched_getaffinity(0) == before
 
 
-def test_a_part_of_a_pool_that_is_lost_begins_anew() -> None:
+@pytest.mark.parametrize("playing", [False, True], ids=["between rollouts", "in a rollout"])
+def test_a_part_of_a_pool_that_is_lost_begins_anew(playing: bool) -> None:
     config = Config(env_backend="envpool", envs=4, collector="processes", n_proc=2, seed=3)
     config = config.model_copy(update={"ppo": PPOConfig(horizon=50)})
     divided: Any = build_collector(config, factory("Pendulum-v1"))
     actor = learner(divided.spec).actor()
     before = divided.collect(actor)
-    os.kill(divided._stage._workers[1].pid, signal.SIGKILL)
+    worker = divided._stage._workers[1]
+    if playing:  # it is asked to play and never does
+        os.kill(worker.pid, signal.SIGSTOP)
+        threading.Timer(1.0, os.kill, (worker.pid, signal.SIGKILL)).start()
+    else:
+        os.kill(worker.pid, signal.SIGKILL)
+        worker._process.wait()
     after = divided.collect(actor)
     divided.close()
     assert divided._stage.replaced == 1
     assert np.array_equal(after.obs[0, :2], before.obs[-1, :2])  # the others go on
     assert after.valid[:, :2].all()
-    assert (~after.valid[:, 2:]).sum(0).tolist() == [1, 1]  # the steps that were lost
+    assert (~after.valid[:, 2:]).sum(0).tolist() == [playing, playing]  # the steps that were lost
 
 
 def test_what_the_usual_environments_do_not_need_is_not_loaded() -> None:
