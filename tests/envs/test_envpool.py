@@ -255,9 +255,10 @@ def test_a_pool_is_stepped_while_learning() -> None:
 def test_on_two_cores_the_learner_keeps_off_that_of_a_pools_python_while_both_are_at_work() -> None:
     config = Config(env_backend="envpool", overlap=True, envs=8, ppo=PPOConfig(horizon=8))
     chosen = choose(config, factory("CartPole-v1")).config
-    with closing(build_collector(chosen, factory("CartPole-v1"))) as overlapping:
+    overlapping: Any = build_collector(chosen, factory("CartPole-v1"))
+    with closing(overlapping):
         actor = learner(overlapping.spec).actor()
-        (worker,) = overlapping._stage.pids()  # type: ignore[attr-defined]
+        (worker,) = overlapping._stage.pids()
         with overlapping.beside():  # nothing is played
             assert os.sched_getaffinity(0) == os.sched_getaffinity(worker) == EVERY_CORE
         overlapping.collect(actor, ahead=True)
@@ -268,6 +269,7 @@ def test_on_two_cores_the_learner_keeps_off_that_of_a_pools_python_while_both_ar
         assert os.sched_getaffinity(0) == os.sched_getaffinity(worker) == EVERY_CORE
 
 
+@needs_cores
 @pytest.mark.parametrize(
     "settings",
     [{"threads": 2}, {"collector": "processes", "n_proc": 2}, {"env_backend": "gymnasium"}],
