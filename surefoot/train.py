@@ -124,6 +124,7 @@ def prepared(config: Config, make: Factory, kind: Kind, render: bool = False) ->
         natural_rate(make.with_arguments(PICTURES))  # says so if there are no pictures
     if config.evaluate_steps is not None:  # says so if episodes cannot be cut
         make_some(replace(make, reset_every=config.evaluate_steps), 1).close()
+    hardware.keep_memory()
     with _threads(config.threads):
         events = Bulletin()
         collector = build_collector(config, make, kind, events)

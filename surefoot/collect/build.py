@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 from surefoot.collect.care import Care
-from surefoot.collect.choose import choose, cores, pool_threads, stepped
+from surefoot.collect.choose import choose, cores, stepped
 from surefoot.collect.collector import StageCollector
 from surefoot.collect.crew import SPIN, settle_in_worker
 from surefoot.collect.local import local_collector
@@ -76,17 +76,17 @@ def _processes(
     try:
         parts = (stage, config.seed, _restoration(kind, stage), channels(config.rewards))
         if config.overlap:
-            return OverlapCollector(*parts, _beside(config, stage))
+            return OverlapCollector(*parts, _beside(config, make, stage))
         return StageCollector(*parts)
     except BaseException:
         stage.close()
         raise
 
 
-def _beside(config: Config, stage: ProcessStage) -> Beside:
+def _beside(config: Config, make: Factory, stage: ProcessStage) -> Beside:
     """Settle where the learner works while workers play: apart from their Python on two cores that
     a pool fills (with more, it has a core more often), unless torch needs both."""
-    pool = config.env_backend == "envpool" and envpool.on_every_core(pool_threads(config))
+    pool = config.env_backend == "envpool" and envpool.on_every_core(make.arguments["threads"])
     return partial(apart, stage.pids) if pool and cores() == 2 > config.threads else nullcontext
 
 

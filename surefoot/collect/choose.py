@@ -87,13 +87,16 @@ def stepped(config: Config, make: Factory) -> Factory:
     """Return what makes the environments that are stepped in training."""
     if config.env_backend != "envpool":
         return make
-    return envpool.pooled(make, config.envs, pool_threads(config))
+    return envpool.pooled(make, config.envs, pool_threads(config, make))
 
 
-def pool_threads(config: Config) -> int:
-    """Count the threads of a pool: its share of the cores. With overlap they are shared with the
-    learner, which is faster than to leave it some."""
-    return max(1, cores() // (config.n_proc or 1))
+def pool_threads(config: Config, make: Factory) -> int:
+    """Count the threads of a pool of such environments: its share of the cores. With overlap they
+    are shared with the learner, unless it has more to do than they, and so keeps a core."""
+    share, spare = max(1, cores() // (config.n_proc or 1)), _spare(config)
+    if not config.overlap or share <= spare:
+        return share
+    return spare if _learning_is_slower(config, envpool.seconds_per_step(make)) else share
 
 
 def cores() -> int:
@@ -174,14 +177,25 @@ def _overlapping(config: Config, make: Factory) -> Chosen:
         return Chosen(config.model_copy(update=settled), "overlap")
     picked = _pick(config.model_copy(update={"overlap": False}), make)
     workers, because = picked.config.n_proc or 1, picked.because
-    spare = max(1, cores() - config.threads)
+    spare = _spare(config)
     if workers > spare:
         seconds, _ = seconds_per_step(make, config.seed)
-        if seconds / spare <= LEARNING * config.learning.visits(config.envs):
+        if _learning_is_slower(config, seconds):
             because = f"an environment step takes {_readable(seconds)}, less than to learn from it"
             workers = spare
     settled = {"collector": "processes", "n_proc": workers}
     return Chosen(config.model_copy(update=settled), f"overlap; {because}")
+
+
+def _spare(config: Config) -> int:
+    """Count the cores that the learner can do without, and at least one."""
+    return max(1, cores() - config.threads)
+
+
+def _learning_is_slower(config: Config, seconds: float) -> bool:
+    """Say whether the learner has more to do on its cores than others on what it leaves, where a
+    step takes them so many seconds."""
+    return seconds / _spare(config) <= LEARNING * config.learning.visits(config.envs)
 
 
 def worthwhile(seconds: float, envs: int, total_steps: int, workers: int) -> bool:

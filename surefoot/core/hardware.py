@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
+import sys
 from pathlib import Path
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+KEPT, LARGE = 128 << 20, 32 << 20
+"""Bytes that are kept for arrays to come; and of an array that has memory of its own."""
+
+
+def keep_memory() -> None:
+    """Let this process keep what arrays leave behind, where it has glibc: that would give most of
+    it back to the kernel at once, and get it again for the next ones, page by page, which is 5 % of
+    the time of an update with minibatches of 2048."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if hasattr(library, "mallopt"):
+        library.mallopt(M_MMAP_THRESHOLD, LARGE)  # both: one alone fixes the other where it is
+        library.mallopt(M_TRIM_THRESHOLD, KEPT)
 
 
 def described() -> str:

@@ -181,7 +181,27 @@ def test_pools_share_out_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("surefoot.collect.choose.cores", lambda: 8)
     threads = {None: 8, 1: 8, 2: 4, 3: 2, 8: 1, 16: 1}
     for workers, expected in threads.items():
-        assert pool_threads(Config(n_proc=workers)) == expected
+        assert pool_threads(Config(n_proc=workers), factory("CartPole-v1")) == expected
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "expected"),
+    [
+        ("CartPole-v1", {}, 7),
+        ("CartPole-v1", {"threads": 3}, 5),
+        ("CartPole-v1", {"overlap": False}, 8),
+        ("CartPole-v1", {"n_proc": 2}, 4),
+        ("BipedalWalker-v3", {"ppo": PPOConfig(epochs=3)}, 8),
+        ("BipedalWalker-v3", {"algo": "sac"}, 7),
+    ],
+    ids=str,
+)
+def test_a_pool_leaves_a_core_to_a_learner_that_has_more_to_do(
+    env: str, settings: Any, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surefoot.collect.choose.cores", lambda: 8)
+    config = Config(**{"overlap": True, "n_proc": 1, **settings})
+    assert pool_threads(config, factory(env)) == expected
 
 
 @pytest.mark.parametrize(
@@ -254,8 +274,8 @@ def test_a_pool_is_stepped_while_learning() -> None:
 @pytest.mark.skipif(len(EVERY_CORE) != 2, reason="with more cores they share all")
 def test_on_two_cores_the_learner_keeps_off_that_of_a_pools_python_while_both_are_at_work() -> None:
     config = Config(env_backend="envpool", overlap=True, envs=8, ppo=PPOConfig(horizon=8))
-    chosen = choose(config, factory("CartPole-v1")).config
-    overlapping: Any = build_collector(chosen, factory("CartPole-v1"))
+    chosen = choose(config, factory("LunarLander-v3")).config
+    overlapping: Any = build_collector(chosen, factory("LunarLander-v3"))
     with closing(overlapping):
         actor = learner(overlapping.spec).actor()
         (worker,) = overlapping._stage.pids()

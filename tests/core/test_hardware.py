@@ -1,0 +1,32 @@
+import subprocess
+import sys
+
+import pytest
+
+COUNTED = """
+import resource
+import numpy as np
+from surefoot.core import hardware
+
+def page_faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def use_memory():
+    return [np.ones(2**19) for _ in range(16)]
+
+{keep}
+use_memory()
+before = page_faults()
+use_memory()
+print(page_faults() - before)
+"""
+
+
+def page_faults(keep: str) -> int:
+    command = [sys.executable, "-c", COUNTED.format(keep=keep)]
+    return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others than glibc do as they like")
+def test_memory_of_arrays_that_are_gone_is_kept_for_the_next() -> None:
+    assert page_faults("hardware.keep_memory()") < 100 < page_faults("")
