@@ -186,7 +186,8 @@ class Config(Model):
     hall_of_fame: NonNegativeInt = 5
     """How many of the best models over all runs beside this one to keep; 0: leave it alone."""
     inference_rows: PositiveInt | None = None
-    """Rows per call of the policy while collecting; none: all of them, or half of more than 32."""
+    """Rows per call of the policy while collecting; none: all of them, or half of more than 32
+    (all with overlap and EnvPool, where one worker plays them)."""
     ppo: PPOConfig = PPOConfig()
     """Settings of PPO."""
     sac: SACConfig = SACConfig()
@@ -208,8 +209,10 @@ class Config(Model):
         return self.sac if self.algo == "sac" else self.ppo
 
     def inference_width(self) -> int:
-        """Return how many rows the policy is asked for at once, whoever collects."""
-        whole = self.envs if self.envs <= 32 else -(-self.envs // 2)
+        """Return how many rows the policy is asked for at once, whoever collects: all, or of many
+        the half that each of two workers or lanes would have."""
+        undivided = self.overlap and self.env_backend == "envpool"
+        whole = self.envs if self.envs <= 32 or undivided else -(-self.envs // 2)
         return self.inference_rows or whole
 
     def iteration_steps(self) -> int:

@@ -175,3 +175,21 @@ def test_checkpoints_are_spaced_by_the_length_of_the_run() -> None:
     assert iterations(10_000, "7it") == 7
     assert iterations(10_000, "1e3") == 5
     assert iterations(10_000, "30") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"envs": 32}, 32),
+        ({"envs": 65}, 33),
+        ({"envs": 65, "overlap": True}, 33),
+        ({"envs": 65, "env_backend": "envpool"}, 33),
+        ({"envs": 65, "env_backend": "envpool", "overlap": True}, 65),
+        ({"envs": 65, "inference_rows": 4}, 4),
+    ],
+    ids=str,
+)
+def test_many_rows_are_asked_for_in_halves_unless_one_worker_plays_them(
+    settings: Any, expected: int
+) -> None:
+    assert Config(**settings).inference_width() == expected

@@ -117,14 +117,14 @@ class StageCollector:
 
     def _end(self) -> Rollout:
         """Have the rollout played to its end, and count it."""
-        record, self._memory, seconds = self._stage.finish()
+        record, self._memory, seconds, log_prob = self._stage.finish()
         self._obs = tree.map(lambda leaf: leaf[-1].copy(), record.obs)
         self._begun = record.facts.breaks((-1, slice(None)))
         self._iteration += 1
         rollout = record.rollout(self._tally, self._channels)
         self._restoration.note(rollout)
         metrics = {**rollout.metrics, **self._supervision()}
-        return replace(rollout, metrics=metrics, seconds=seconds)
+        return replace(rollout, metrics=metrics, seconds=seconds, log_prob=log_prob)
 
     def _counts(self, environments: State) -> State:
         return {
@@ -162,9 +162,12 @@ class StageCollector:
 
 
 def judged(rollout: Rollout, actor: Actor) -> Rollout:
-    """Add the log-probabilities that actions had for the actor that chose them."""
+    """Add the log-probabilities that actions had for the actor that chose them, if those who played
+    have not."""
+    if rollout.log_prob is not None:
+        return rollout
     begun = time.perf_counter()
-    log_prob = actor.log_prob(rollout)
+    log_prob = actor.log_prob(rollout.obs, rollout.action)
     acting = rollout.seconds["acting"] + time.perf_counter() - begun
     return replace(rollout, log_prob=log_prob, seconds={**rollout.seconds, "acting": acting})
 

@@ -30,12 +30,15 @@ class Players(Protocol):
 
 
 class Played(NamedTuple):
-    """A rollout that is over: its record, what rows remember [N, …], and where the time went that
-    somebody waited for it."""
+    """A rollout that is over."""
 
     record: Record
     memory: Tree
+    """What rows remember [N, …]."""
     seconds: Metrics
+    """Where the time went that somebody waited for it."""
+    log_prob: Array | None = None
+    """Of actions [T, N], if those who played have found them."""
 
 
 class Cue(NamedTuple):

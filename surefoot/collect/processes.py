@@ -21,11 +21,11 @@ from surefoot.collect.lanes import Lane, deal, rows_of
 from surefoot.collect.pace import Cue, Inference, Played, Scene, play
 from surefoot.collect.record import Record
 from surefoot.collect.reports import Gathered, Reports
-from surefoot.collect.worker import ANSWER, Task, await_news, shared_layout
+from surefoot.collect.worker import ANSWER, Part, Task, await_news, shared_layout
 from surefoot.core import tree
 from surefoot.core.errors import ConfigError, EnvError
 from surefoot.core.metrics import Metrics
-from surefoot.core.protocols import Acting, Actor
+from surefoot.core.protocols import Actor
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.spec import Spec
 from surefoot.core.state import State
@@ -37,12 +37,12 @@ def in_parent(actor: Actor) -> None:
     """Let no actor act in workers."""
 
 
-def if_light(actor: Actor) -> Acting | None:
+def if_light(actor: Actor) -> Actor | None:
     """Let actors act in workers that need no torch there."""
     return actor.light()
 
 
-def as_it_is(actor: Actor) -> Acting:
+def as_it_is(actor: Actor) -> Actor:
     """Let every actor act in workers, if need be with all of torch."""
     return actor.light() or actor
 
@@ -56,7 +56,7 @@ class Manner:
     """How many rows have to wait for an actor that acts in the parent."""
     lanes: int = 1
     """Of each worker."""
-    delegate: Callable[[Actor], Acting | None] = if_light
+    delegate: Callable[[Actor], Actor | None] = if_light
     """What workers act with by themselves; None: they are sent step by step."""
 
 
@@ -94,14 +94,14 @@ class ProcessStage:
         """The number of each row's episode before this rollout, or now if none is played; and how
         many of them were lost between rollouts since somebody asked."""
         self._playing = False
-        self._order: tuple[Acting, Cue] | None = None
+        self._order: tuple[Actor, Cue] | None = None
         """What workers were told to play by themselves, while they do."""
         self._due: set[Lane] = set()
         """Lanes that were sent and are not done."""
         self._landed: set[Lane] = set()
         """Those that are done and were not received."""
-        self._said: dict[int, tuple[Tree, Metrics]] = {}
-        """What workers said at the end of their part: what rows remember, where the time went."""
+        self._said: dict[int, Part] = {}
+        """What workers said at the end of their part."""
         try:
             for index in range(workers):
                 self._engage(index)
@@ -148,14 +148,14 @@ class ProcessStage:
 
     def finish(self) -> Played:
         begun = time.perf_counter()
-        memory, spent = self._by_themselves() if self._order else self._step_by_step()
+        memory, spent, log_prob = self._by_themselves() if self._order else self._step_by_step()
         seconds = _attributed(time.perf_counter() - begun, spent)
         self._episode += self._record.passed()
         self._playing, self._order = False, None
         for index in self._workers:
             self._losses.fruit(index)
         self._since[:] = self._horizon
-        return Played(self._record.copy(), memory, seconds)
+        return Played(self._record.copy(), memory, seconds, log_prob)
 
     def send(self, rows: Rows) -> None:
         orders: dict[int, list[int]] = {}
@@ -308,27 +308,27 @@ class ProcessStage:
         for lane, obs in zip(self._of[index], seen, strict=True):
             tree.write(self._seen, lane.rows, obs)
 
-    def _by_themselves(self) -> tuple[Tree, Metrics]:
-        """Wait until workers have played; return what rows remember, and where the time of a worker
-        went on average."""
+    def _by_themselves(self) -> Part:
+        """Wait until workers have played; put together what they say, their time as that of one on
+        average."""
         while self._due:
             self._attend()
         self._landed.clear()
         memory = tree.map(np.copy, self._cue.memory)
         spent: Metrics = {}
-        for index, (remembered, seconds) in self._said.items():
+        for index, part in self._said.items():
             for lane in self._of[index]:
-                tree.write(memory, lane.rows, tree.index(remembered, lane.rows))
-            for name, value in seconds.items():
+                tree.write(memory, lane.rows, tree.index(part.memory, lane.rows))
+            for name, value in part.seconds.items():
                 spent[name] = spent.get(name, 0.0) + value / len(self._said)
-        return memory, spent
+        log_prob = next((part.log_prob for part in self._said.values()), None)
+        return Part(memory, spent, log_prob)
 
-    def _step_by_step(self) -> tuple[Tree, Metrics]:
-        """Ask the actor here, and send workers; return what rows remember, and how long it took to
-        ask."""
+    def _step_by_step(self) -> Part:
+        """Ask the actor here, and send workers; the time is what it took to ask."""
         scene = Scene.of(self._actor, self._cue, self._record)
         play(self, self._manner.inference, self._manner.minimum, scene)
-        return scene.memory, {"acting": scene.seconds}
+        return Part(scene.memory, {"acting": scene.seconds}, None)
 
     def _lanes_of(self, rows: Rows) -> Iterable[Lane]:
         """List the lanes that these rows are."""

@@ -30,7 +30,7 @@ from surefoot.collect.reports import Reports
 from surefoot.collect.screen import Screen
 from surefoot.core.errors import SurefootError
 from surefoot.core.metrics import Metrics
-from surefoot.core.protocols import Acting
+from surefoot.core.protocols import Actor
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.core.spec import Spec
 from surefoot.core.state import State
@@ -79,6 +79,18 @@ class Task(NamedTuple):
     """Seconds to look for orders before going to sleep."""
 
 
+class Part(NamedTuple):
+    """What a worker says at the end of its part of a rollout."""
+
+    memory: Tree
+    """What rows remember [N, …]."""
+    seconds: Metrics
+    """Where the time went."""
+    log_prob: Array | None
+    """Of actions [T, N], from one that plays all rows: in other batches they would have other last
+    bits."""
+
+
 class Fault(NamedTuple):
     """What went wrong in a worker, in words."""
 
@@ -98,6 +110,7 @@ class Troupe:
         """`heed` is called before every step of a rollout."""
         shared = slab.attach(shared_layout(task.spec, task.horizon, task.workers), task.slab)
         self._inference, self._heed = task.inference, heed
+        self._alone = task.workers == 1
         self._record = Record(shared, Reports(shared, task.worker, task.lanes))
         self._lanes = [
             (rows, make_vector(make, rows.stop - rows.start, task.rebuild, rows.start, trail))
@@ -108,12 +121,15 @@ class Troupe:
         """Let a lane take its next step; somebody else has chosen the actions."""
         take_step(self._record, *self._lanes[lane])
 
-    def play(self, actor: Acting, cue: Cue) -> tuple[Tree, Metrics]:
-        """Play a rollout to its end, from wherever it is; return what rows remember, and where the
-        time went."""
-        scene = Scene.of(actor, cue, self._record)
+    def play(self, actor: Actor, cue: Cue) -> Part:
+        """Play a rollout to its end, from wherever it is."""
+        record = self._record
+        scene = Scene.of(actor, cue, record)
         seconds = play_here(self._lanes, self._inference, scene, self._heed)
-        return scene.memory, seconds
+        begun = time.perf_counter()
+        log_prob = actor.log_prob(record.obs, record.action) if self._alone else None
+        seconds["acting"] += time.perf_counter() - begun
+        return Part(scene.memory, seconds, log_prob)
 
     def reset(self, seeds: EpisodeSeeds, episodes: Array) -> list[Tree]:
         return [env.reset(seeds, episodes[rows]) for rows, env in self._lanes]

@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from pathlib import Path
+from typing import Any
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT, LARGE = 128 << 20, 32 << 20
@@ -17,7 +18,7 @@ def keep_memory() -> None:
     """Let this process keep what arrays leave behind, where it has glibc: that would give most of
     it back to the kernel at once, and get it again for the next ones, page by page, which is 5 % of
     the time of an update with minibatches of 2048."""
-    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    library: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
     if hasattr(library, "mallopt"):
         library.mallopt(M_MMAP_THRESHOLD, LARGE)  # both: one alone fixes the other where it is
         library.mallopt(M_TRIM_THRESHOLD, KEPT)

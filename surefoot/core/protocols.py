@@ -43,12 +43,13 @@ class Acting(Protocol):
 class Actor(Acting, Protocol):
     """One that also knows how probable its choices were."""
 
-    def light(self) -> Acting | None:
-        """Return what chooses the same actions and is cheap to ship to a process without torch, if
-        there is such a thing."""
+    def light(self) -> Actor | None:
+        """Return what does the same and is cheap to ship to a process without torch, if there is
+        such a thing."""
 
-    def log_prob(self, rollout: Rollout) -> Array | None:
-        """Return the [T, N] log-probabilities of a rollout this snapshot acted in, if needed."""
+    def log_prob(self, obs: Tree, action: Tree) -> Array | None:
+        """Return the log-probabilities [T, N] of actions [T, N, …] that this snapshot chose when
+        rows saw `obs` [T or more, N, …]; None if its learner needs none."""
 
 
 class Step(NamedTuple):

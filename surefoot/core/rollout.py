@@ -91,17 +91,6 @@ class Rollout:
         """Return what rows saw before every valid step, [B, …]."""
         return tree.map(lambda leaf: leaf[:-1][self.valid], self.obs)
 
-    def choices(self, size: int = CHUNK) -> Iterator[tuple[Tree, Tree]]:
-        """Yield what rows saw and did, [B, …] each and up to so many at once, in the order of
-        (t, row)."""
-        flat = {
-            name: tree.map(lambda leaf: leaf[: self.horizon].reshape(-1, *leaf.shape[2:]), part)
-            for name, part in (("obs", self.obs), ("action", self.action))
-        }
-        for start in range(0, self.reward.size, size):
-            some = tree.index(flat, slice(start, start + size))
-            yield some["obs"], some["action"]
-
     def arrays(self) -> dict[str, Any]:
         """Return the arrays a learner needs to use this rollout again, as a State tree."""
         names = [name for name in self.__dataclass_fields__ if name not in NOT_KEPT]
@@ -111,3 +100,16 @@ class Rollout:
     def from_arrays(cls, arrays: dict[str, Any]) -> Rollout:
         """Rebuild what `arrays` returned; episodes and metrics were reported when it was new."""
         return cls(**{"log_prob": None, **arrays})
+
+
+def choices(obs: Tree, action: Tree, size: int = CHUNK) -> Iterator[tuple[Tree, Tree]]:
+    """Yield what rows saw and did, [B, …] each and up to so many at once, in the order of (t, row);
+    of [T or more, N, …] and [T, N, …]."""
+    horizon, rows = tree.leaves(action)[0].shape[:2]
+    seen, done = (
+        tree.map(lambda leaf: leaf[:horizon].reshape(-1, *leaf.shape[2:]), part)
+        for part in (obs, action)
+    )
+    for start in range(0, horizon * rows, size):
+        some = slice(start, start + size)
+        yield tree.index(seen, some), tree.index(done, some)

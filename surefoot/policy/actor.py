@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from surefoot.core import tree
 from surefoot.core.protocols import Actor
-from surefoot.core.rollout import Rollout
+from surefoot.core.rollout import choices
 from surefoot.core.tree import Array, Tree
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.device import to_array, to_tensors
@@ -74,14 +75,14 @@ class PolicyActor:
     def light(self) -> None:
         return None
 
-    def log_prob(self, rollout: Rollout) -> Array:
+    def log_prob(self, obs: Tree, action: Tree) -> Array:
         """Compute all log-probabilities in a few large batches: the numbers acting would give."""
         with torch.inference_mode():
             parts = [
-                self._distribution(obs).log_prob(to_tensors(action, self._device))
-                for obs, action in rollout.choices()
+                self._distribution(o).log_prob(to_tensors(a, self._device))
+                for o, a in choices(obs, action)
             ]
-            return to_array(torch.cat(parts).reshape(rollout.reward.shape))
+            return to_array(torch.cat(parts)).reshape(tree.leaves(action)[0].shape[:2])
 
     def _distribution(self, obs: Tree) -> Distribution:
         return self._policy.distribution(self._policy.prepare(to_tensors(obs, self._device)))
@@ -92,7 +93,11 @@ class Unscored:
 
     def __init__(self, actor: Actor) -> None:
         self.noise, self.memory, self.act = actor.noise, actor.memory, actor.act
-        self.light = actor.light
+        self._light = actor.light
 
-    def log_prob(self, rollout: Rollout) -> None:
+    def light(self) -> Unscored | None:
+        light = self._light()
+        return None if light is None else Unscored(light)
+
+    def log_prob(self, obs: Tree, action: Tree) -> None:
         return None

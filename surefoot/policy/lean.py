@@ -12,7 +12,7 @@ import numpy as np
 
 from surefoot.core import tree
 from surefoot.core.repeated import Repeated
-from surefoot.core.rollout import Rollout
+from surefoot.core.rollout import choices
 from surefoot.core.tree import Array, Tree
 from surefoot.policy.noise import gumbel, normal
 
@@ -54,10 +54,10 @@ class Lean:
         return self
 
     @np.errstate(over="ignore", invalid="ignore")
-    def log_prob(self, rollout: Rollout) -> Array:
+    def log_prob(self, obs: Tree, action: Tree) -> Array:
         """Compute all log-probabilities in large batches."""
-        parts = [self.head.log_prob(self._values(obs), action) for obs, action in rollout.choices()]
-        return np.concatenate(parts).reshape(rollout.reward.shape)
+        parts = [self.head.log_prob(self._values(o), a) for o, a in choices(obs, action)]
+        return np.concatenate(parts).reshape(tree.leaves(action)[0].shape[:2])
 
     def _values(self, obs: Tree) -> Array:
         """Compute what the head makes a distribution of."""

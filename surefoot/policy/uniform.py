@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.core.rollout import Rollout
 from surefoot.core.tree import Array, Tree
 
 
@@ -32,5 +31,5 @@ class Uniform:
     def light(self) -> Uniform:
         return self
 
-    def log_prob(self, rollout: Rollout) -> None:
+    def log_prob(self, obs: Tree, action: Tree) -> None:
         return None

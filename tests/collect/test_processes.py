@@ -103,6 +103,28 @@ def test_workers_give_the_rollouts_of_the_local_collector(kind: str, acting: str
             assert_same(one, other)
 
 
+class Unjudging(Lean):
+    """An actor whose log-probabilities only those find who play."""
+
+    def light(self) -> Lean:
+        return Lean(**vars(self))
+
+    def log_prob(self, obs: Any, action: Any) -> Any:
+        raise AssertionError("left to the parent")
+
+
+def test_log_probabilities_are_left_to_a_worker_that_plays_all_rows() -> None:
+    (reference,) = play(Marked, rollouts=1, collector="local", n_proc=None)
+    for workers in (1, 2):
+        with collecting(Marked, n_proc=workers) as collector:
+            actor = Unjudging(**vars(actor_for(collector)))
+            if workers == 1:
+                assert_same(collector.collect(actor), reference)
+            else:
+                with pytest.raises(AssertionError, match="left to the parent"):
+                    collector.collect(actor)
+
+
 @WHO_ACTS
 @pytest.mark.parametrize(("rows", "workers", "width"), [(1, 1, None), (5, 3, 2), (3, 3, 4)])
 def test_uneven_shares_give_the_same(

@@ -324,7 +324,7 @@ def test_rows_forget_at_the_end_of_an_episode() -> None:
             action, _ = self.inner.act(obs, mask, {}, noise)
             return action, {"count": memory["count"] + 1}
 
-        def log_prob(self, rollout: Any) -> None:
+        def log_prob(self, obs: Any, action: Any) -> None:
             return None
 
     collect, actor = built(Counter, "replay", horizon=6, length=4), Remembers()

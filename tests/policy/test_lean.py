@@ -11,7 +11,6 @@ from torch import nn
 from surefoot.config import PolicyConfig
 from surefoot.core import tree
 from surefoot.core.protocols import Actor
-from surefoot.core.rollout import Rollout
 from surefoot.core.spec import Box, Discrete, MultiDiscrete, Space, Spec
 from surefoot.core.tree import Array, Tree
 from surefoot.policy.actor import Choice, Greedy, PolicyActor, Sample
@@ -92,13 +91,6 @@ def both(policy: ActorCritic, choice: Choice, obs: Tree, rows: int = ROWS) -> tu
     actions = [actor.act(obs, None, actor.memory(rows), noise)[0] for actor in (lean, plain)]
     tree.map(np.testing.assert_array_equal, given, obs)
     return actions[0], actions[1]
-
-
-def rollout_of(obs: Array, action: Array) -> Rollout:
-    """Make a rollout [T, N] in which nothing else happened."""
-    no = np.zeros(action.shape[:2], bool)
-    nothing = no.astype(np.float32)
-    return Rollout(obs, action, None, nothing, no, no, ~no, nothing, obs[0, :0], nothing - 1)
 
 
 def assert_agreement(lean: Array, plain: Array) -> None:
@@ -235,9 +227,8 @@ def test_log_probabilities_are_torchs(action: Space) -> None:
     obs = observed(box(5), rows=(steps + 1) * ROWS).reshape(steps + 1, ROWS, 5)
     noise = lean.noise(np.random.default_rng(2), steps, ROWS)
     taken = np.stack([lean.act(obs[t], None, {}, noise[t])[0] for t in range(steps)])
-    rollout = rollout_of(obs, taken)
-    given = lean.log_prob(rollout)
-    np.testing.assert_allclose(given, plain.log_prob(rollout), rtol=1e-5, atol=1e-6)
+    given = lean.log_prob(obs, taken)
+    np.testing.assert_allclose(given, plain.log_prob(obs, taken), rtol=1e-5, atol=1e-6)
     assert given.dtype == np.float32
 
 
