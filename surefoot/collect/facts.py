@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -122,37 +123,22 @@ class Tally:
         np.cumsum(valid, axis=0, out=counted[1:])
         carried = np.cumsum(breaks, axis=0) == breaks  # of an episode that began before all this
         before = counted[:-1] - np.take_along_axis(counted, begun, 0) + self.length * carried
-        reward = np.where(valid, facts.reward, 0.0)
+        length = before + valid
+        earlier = np.where(carried, self.total, 0.0)
+        total = earlier + _sums(np.where(valid, facts.reward, 0.0), begun)
         number = self.number + np.cumsum(passed, axis=0) - passed
+        columns = (number, total, length, facts.terminated, facts.success)
+        _, rows = np.nonzero(ended)
         episodes = [
-            Episode(
-                row=row,
-                number=int(number[t, row]),
-                total=float(self._total(reward, begun, carried, t, row)),
-                length=int(before[t, row]) + int(valid[t, row]),
-                terminated=bool(facts.terminated[t, row]),
-                success=None if np.isnan(facts.success[t, row]) else float(facts.success[t, row]),
+            Episode(row, index, whole, steps, terminated, None if math.isnan(success) else success)
+            for row, index, whole, steps, terminated, success in zip(
+                rows.tolist(), *(column[ended].tolist() for column in columns), strict=True
             )
-            for t, row in np.argwhere(ended).tolist()
         ]
-        self._go_on(breaks, begun, before + valid, carried, reward)
         self.number += passed.sum(0)
+        self.length = np.where(breaks[-1], 0, length[-1])
+        self.total = np.where(breaks[-1], 0.0, total[-1])
         return before.astype(np.int32), episodes
-
-    def _total(self, reward: Array, begun: Array, carried: Array, t: int, row: int) -> float:
-        """Sum up an episode's rewards to this step, those from before included."""
-        earlier = float(self.total[row]) if carried[t, row] else 0.0
-        return earlier + float(reward[begun[t, row] : t + 1, row].sum())
-
-    def _go_on(
-        self, breaks: Array, begun: Array, length: Array, carried: Array, reward: Array
-    ) -> None:
-        """Move to where rows are in their episodes after all this."""
-        last = len(breaks) - 1
-        for row in range(breaks.shape[1]):
-            over = bool(breaks[last, row])
-            total = 0.0 if over else self._total(reward, begun, carried, last, row)
-            self.total[row], self.length[row] = total, 0 if over else length[last, row]
 
 
 def _begun(breaks: Array) -> Array:
@@ -161,3 +147,11 @@ def _begun(breaks: Array) -> Array:
     begun = np.zeros_like(after)
     np.maximum.accumulate(after[:-1], axis=0, out=begun[1:])
     return begun
+
+
+def _sums(reward: Array, begun: Array) -> Array:
+    """Return for each step [T, N] the sum of all rewards here that are of its episode."""
+    first = (begun == np.arange(len(begun))[:, None]).T
+    sums = np.add.reduceat(reward.T.reshape(-1), np.flatnonzero(first))
+    each: Array = sums[np.cumsum(first) - 1].reshape(first.shape).T
+    return each
