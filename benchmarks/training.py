@@ -26,9 +26,9 @@ from typing import Any
 
 from apart import alone, give, in_turn, spread, together
 
-WARM, MEASURED, LAST = 2, 8, 1
-"""Iterations before it counts, that count, and after that, when with overlap nobody plays."""
-PEERS_WARM, PEERS_MEASURED = 1, 2
+WARM, LAST = 2, 1
+"""Iterations before it counts, and after that, when with overlap nobody plays."""
+PEERS_WARM = 1
 """The same for peers, who take longer."""
 SECONDS = 1.0
 """How long each part of the limit is measured: means, as of the contestants, over a time in which a
@@ -46,6 +46,9 @@ class Work:
     epochs: int
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
+    measured: int = 8
+    """Iterations that count, and those of peers: seconds of each."""
+    peers_measured: int = 2
     contestants: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Who takes part, and with which settings of its own."""
 
@@ -98,6 +101,8 @@ WORKS = {
         horizon=128,
         minibatch=2048,
         epochs=4,
+        measured=64,
+        peers_measured=8,
         contestants={
             "surefoot, EnvPool": POOL,
             "surefoot, EnvPool, overlap": OVERLAPPED_POOL,
@@ -117,7 +122,7 @@ def surefoot_speed(work: Work, **settings: Any) -> float:
             work.env,
             config=surefoot.Config(
                 envs=work.rows,
-                total_steps=work.steps * (WARM + MEASURED + LAST)
+                total_steps=work.steps * (WARM + work.measured + LAST)
                 - work.rows,  # lost ones must not add another
                 compile="on",
                 device="cpu",
@@ -130,7 +135,7 @@ def surefoot_speed(work: Work, **settings: Any) -> float:
             out=Path(directory) / "run",
         )
         rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
-    counted = rows[WARM : WARM + MEASURED]
+    counted = rows[WARM : WARM + work.measured]
     parts = [k for row in counted for k in row if k.startswith("time/") and "per_" not in k]
     spent = sum(row.get(name, 0.0) for row in counted for name in set(parts))
     return sum(row["rollout/steps"] for row in counted) / spent
@@ -138,7 +143,7 @@ def surefoot_speed(work: Work, **settings: Any) -> float:
 
 def peer_speed(work: Work, by: str, vector: str) -> float:
     """Train with Stable-Baselines3, or with its sibling in JAX."""
-    iterations = PEERS_WARM + PEERS_MEASURED
+    iterations = PEERS_WARM + work.peers_measured
     import torch
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
@@ -171,7 +176,7 @@ def peer_speed(work: Work, by: str, vector: str) -> float:
     model = PPO("MlpPolicy", env, policy_kwargs=network, **settings)
     model.learn(work.steps * iterations, callback=Clock())
     end = time.perf_counter()
-    return work.steps * PEERS_MEASURED / (end - stamps[PEERS_WARM])
+    return work.steps * work.peers_measured / (end - stamps[PEERS_WARM])
 
 
 def parts(work: Work) -> dict[str, float]:
@@ -299,7 +304,7 @@ def compare(name: str, repeats: int, quick: bool, only: str | None) -> None:
     print(
         f"\n{work.env}, {work.rows} × {work.horizon}, minibatch {work.minibatch}, {work.epochs} "
         f"epochs, {work.hidden} {work.activation}; steps per second, medians of {repeats}, of "
-        f"{MEASURED} iterations each, peers of {PEERS_MEASURED}"
+        f"{work.measured} iterations each, peers of {work.peers_measured}"
     )
     shown = ", ".join(f"{part} {value:.1f} ({lone[part]:.1f})" for part, value in middle.items())
     print(f"  µs on cores that are all busy (on one alone): {shown}")

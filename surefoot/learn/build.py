@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,7 +18,13 @@ from surefoot.core.errors import ConfigError
 from surefoot.core.spec import Discrete, MultiDiscrete, Spec
 from surefoot.core.tree import Tree
 from surefoot.learn import lean, rewards
-from surefoot.learn.compiled import Compiled, differentiated, worthwhile
+from surefoot.learn.compiled import (
+    Compiled,
+    Function,
+    differentiated,
+    differentiated_in_graph,
+    worthwhile,
+)
 from surefoot.learn.experience import Experience
 from surefoot.learn.objective import Average, Discounted, Objective
 from surefoot.learn.optimizer import Flat, Optimizer
@@ -29,6 +36,7 @@ from surefoot.learn.sac import SAC
 from surefoot.learn.soft_step import SoftStep
 from surefoot.learn.step import MinibatchStep, Step
 from surefoot.learn.transitions import Trail
+from surefoot.learn.valuing import PlainCritic, Valuing, in_graph
 from surefoot.maths import losses
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.build import build_actor_critic, build_soft_actor_critic, build_uniform
@@ -66,6 +74,7 @@ def build_ppo(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> PP
         policy=policy,
         optimizer=optimizer,
         step=step,
+        value=_valuing(policy, optimizer, config),
         rewards=build_rewards(config, spec.rows),
         objective=_objective(ppo),
         config=ppo,
@@ -98,7 +107,7 @@ def build_sac(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> SA
         policy=policy,
         beginner=build_uniform(spec),
         optimizer=optimizer,
-        step=Compiled(plain, plain, tell) if config.compile == "on" else plain,
+        step=_compiled(plain, plain, tell) if config.compile == "on" else plain,
         trail=Trail(sac.n_steps, sac.gamma, spec),
         replay=replay,
         rewards=build_rewards(config, spec.rows),
@@ -160,7 +169,20 @@ def _step(policy: ActorCritic, optimizer: Optimizer, config: Config, tell: Tell)
     plain = _in_torch(policy, optimizer, config.ppo)
     known = lean.knows(plain, config.ppo.minibatch_size)
     step: Step = lean.LeanStep(plain) if known else plain
-    return Compiled(plain, step, tell) if config.compile == "on" else step
+    return _compiled(plain, step, tell) if config.compile == "on" else step
+
+
+def _compiled(step: MinibatchStep | SoftStep, otherwise: Function, tell: Tell) -> Compiled:
+    return Compiled(replace(step, gradient=differentiated_in_graph), otherwise, tell)
+
+
+def _valuing(policy: ActorCritic, optimizer: Optimizer, config: Config) -> Valuing:
+    """Choose how whole chunks are valued: like steps. Whatever cannot be compiled is in those too,
+    which say so."""
+    flat, plain = optimizer.flat, PlainCritic(policy)
+    if config.compile != "on":
+        return Valuing(policy, flat, plain)
+    return Valuing(policy, flat, Compiled(in_graph(policy, flat), plain, lambda entry: None))
 
 
 def _in_torch(policy: ActorCritic, optimizer: Optimizer, ppo: PPOConfig) -> MinibatchStep:

@@ -1,4 +1,4 @@
-"""An optimizer step compiled as one graph.
+"""An optimizer step, and other functions of an update, each compiled as one graph.
 
 Compiling takes twenty seconds or more, and a few from the cache that torch keeps on disk. Whether
 to compile is settled by sizes alone, so that the same command gives the same weights.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -79,7 +78,8 @@ def by_inductor(graph: GraphModule, inputs: list[Any]) -> Graph:
 
 
 class Function(Protocol):
-    """An optimizer step: from tensors, in tuples and dicts, to tensors in tuples."""
+    """An optimizer step, or another function: from tensors, in tuples and dicts, to tensors in
+    tuples or one tensor."""
 
     @property
     def how(self) -> str:
@@ -89,18 +89,19 @@ class Function(Protocol):
 
 
 class Compiled:
-    """Runs a step compiled, or otherwise if that cannot be done; which shows at the first call."""
+    """Runs a function compiled, or otherwise if that cannot be done; which shows at the first call.
+    Whatever it is given has the shapes that it had then."""
 
     def __init__(
         self,
-        step: Any,
+        function: Callable[..., Any],
         otherwise: Function,
         tell: Callable[[Mapping[str, Any]], None],
         make: Callable[[GraphModule, list[Any]], Graph] = by_inductor,
     ) -> None:
-        """`step` is a dataclass that can be called and says how it finds its `gradient`; `make`
-        turns a graph and what it is traced with into what runs it."""
-        self._step = replace(step, gradient=differentiated_in_graph)
+        """`function` is what can be compiled; `make` turns a graph and what it is traced with into
+        what runs it."""
+        self._function = function
         self._otherwise, self._tell, self._make = otherwise, tell, make
         self._graph: Graph | None = None
         self.how, self.compile_seconds = "", 0.0
@@ -114,7 +115,7 @@ class Compiled:
         return self._shape(iter(self._graph(*given_leaves)))
 
     def _first(self, given: tuple[Any, ...]) -> Any:
-        """Compile and take a step, or take it otherwise."""
+        """Compile and run it, or run it otherwise."""
         if self.how:
             return self._otherwise(*given)
         begun = time.perf_counter()
@@ -136,12 +137,12 @@ class Compiled:
         return self(*given)
 
     def _on_leaves(self, like: tuple[Any, ...]) -> Callable[..., tuple[Tensor, ...]]:
-        """Turn the step into a function of what `_leaves` lays out, and back; note the shape of its
+        """Turn it into a function of what `_leaves` lays out, and back; note the shape of its
         result."""
         shape = _shaper(like)
 
         def function(*leaves: Tensor) -> tuple[Tensor, ...]:
-            result = self._step(*shape(iter(leaves)))
+            result = self._function(*shape(iter(leaves)))
             self._shape = _shaper(result)
             return tuple(_leaves(result))
 

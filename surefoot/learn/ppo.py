@@ -24,6 +24,7 @@ from surefoot.learn.optimizer import Optimizer
 from surefoot.learn.rates import follow
 from surefoot.learn.rewards import Rewards
 from surefoot.learn.step import NORMS, TERMS, Knobs, Step
+from surefoot.learn.valuing import Valuing
 from surefoot.maths import losses
 from surefoot.policy.actor import Greedy, Sample
 from surefoot.policy.actor_critic import ActorCritic
@@ -48,6 +49,7 @@ class PPO:
         policy: ActorCritic,
         optimizer: Optimizer,
         step: Step,
+        value: Valuing,
         rewards: Rewards,
         objective: Objective,
         config: PPOConfig,
@@ -56,7 +58,7 @@ class PPO:
     ) -> None:
         self.policy = policy
         self._optimizer = optimizer
-        self._step = step
+        self._step, self._value = step, value
         self._rewards, self._objective = rewards, objective
         self._config = config
         self._experience = experience
@@ -91,14 +93,14 @@ class PPO:
             self._absorb(rollout)
             return {}
         self._experience.add(rollout)
+        compiled = self._compile_seconds
         samples = self._estimated()
         knobs = {name: at(progress.fraction) for name, at in self._scheduled.items()}
         rates = {name: r.at(progress.fraction) for name, r in self._optimizer.rates.items()}
         dealt = self._dealt(samples)
         before = self._optimizer.flat.vector.clone()
-        compiled = self._step.compile_seconds
         rows, epochs = self._improve(dealt, knobs, progress)
-        compiling = self._step.compile_seconds - compiled
+        compiling = self._compile_seconds - compiled
         metrics = {
             **self._measured(rows, epochs),
             **prefixed("ppo", {**rates, **knobs}),
@@ -142,6 +144,10 @@ class PPO:
         self._objective.restore(state.get("objective", {}))
         if state["experience"]:  # a fork into another task begins without
             self._experience.restore(state["experience"])
+
+    @property
+    def _compile_seconds(self) -> float:
+        return self._step.compile_seconds + self._value.compile_seconds
 
     def _estimated(self) -> Samples:
         """Estimate advantages and targets of all experience, by the critic as it is now."""
@@ -198,7 +204,7 @@ class PPO:
         count = len(tree.leaves(flat)[0])
         chunks = [tree.index(flat, slice(start, start + CHUNK)) for start in range(0, count, CHUNK)]
         parts = [self.policy.prepare(to_tensors(chunk, self._device)) for chunk in chunks]
-        values = torch.cat([self.policy.value(part) for part in parts])
+        values = torch.cat([self._value(part) for part in parts])
         return tree.map(lambda *leaves: torch.cat(leaves), *parts), values
 
     def _improve(

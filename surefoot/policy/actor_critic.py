@@ -49,9 +49,13 @@ class ActorCritic(nn.Module):
         distribution: Distribution = self.head(self.actor(hidden))
         return distribution
 
+    def given(self, prepared: Tree) -> Tensor:
+        """Return what `forward` does for the critic, alone."""
+        given: Tensor = self.critic(self.trunk(self.encoder(prepared))).squeeze(-1)
+        return given
+
     def value(self, prepared: Tree) -> Tensor:
-        given = self.critic(self.trunk(self.encoder(prepared))).squeeze(-1)
-        value: Tensor = self.critic_scale(given)
+        value: Tensor = self.critic_scale(self.given(prepared))
         return value
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from surefoot.learn.build import build_learner, settle_compile
 from surefoot.learn.compiled import (
     Compiled,
     by_inductor,
+    differentiated_in_graph,
     set_biases_apart,
     traced_with,
     turn_narrow,
@@ -34,7 +36,8 @@ def with_step(ppo: PPO, backend: str, events: list[Any] | None = None) -> PPO:
 def compiled(step: MinibatchStep, backend: str, events: list[Any]) -> Compiled:
     """Make a step of a graph that inductor compiles, or that is run as it is."""
     make = by_inductor if backend == "inductor" else lambda graph, inputs: graph
-    return Compiled(step, step, events.append, make)
+    function = replace(step, gradient=differentiated_in_graph)
+    return Compiled(function, step, events.append, make)
 
 
 def assert_compiled_is_same(kind: str, options: dict[str, Any], policy: Any, backend: str) -> None:

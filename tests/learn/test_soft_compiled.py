@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from surefoot.config import Config, SACConfig
 from surefoot.core.progress import Progress
 from surefoot.learn.build import build_sac, settle_compile
-from surefoot.learn.compiled import Compiled, by_inductor
+from surefoot.learn.compiled import Compiled, by_inductor, differentiated_in_graph
 from surefoot.learn.sac import SAC
 from tests.learn.test_sac import ENVS, trained
 from tests.toys import collector, soft_learner
@@ -30,7 +31,8 @@ def assert_same_updates(kind: str, number: int, backend: str) -> None:
     plain, rival = (soft_learner(collect.spec, policy, **options) for _ in range(2))
     events: list[Any] = []
     make = by_inductor if backend == "inductor" else lambda graph, inputs: graph
-    rival._step = Compiled(rival._step, rival._step, events.append, make)
+    function = replace(rival._step, gradient=differentiated_in_graph)
+    rival._step = Compiled(function, rival._step, events.append, make)
     trained(plain, collect, 2)
     rival.restore(plain.state())
     assert_same_step(plain, rival)

@@ -1,0 +1,78 @@
+"""Values are the same whoever computes them, and follow the parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from surefoot.core.rollout import CHUNK
+from surefoot.core.spec import Discrete, Spec
+from surefoot.learn.compiled import Compiled, by_inductor
+from surefoot.learn.ppo import PPO
+from surefoot.learn.valuing import PlainCritic, Valuing, in_graph
+from tests.learn.steps import NOW, POLICIES
+from tests.learn.test_compiled import Unusual, needs_compiler
+from tests.policy.test_lean import box
+from tests.toys import collector, learner
+
+PAIR = Spec({"a": box(3), "b": box(2, 2)}, Discrete(2), 4)
+BACKENDS = ["graph", pytest.param("inductor", marks=needs_compiler)]
+
+
+def compiled(ppo: PPO, backend: str = "graph") -> Valuing:
+    """Value chunks by a graph that inductor compiles, or that is run as it is."""
+    make: Any = by_inductor if backend == "inductor" else lambda graph, inputs: graph
+    policy, flat = ppo.policy, ppo._optimizer.flat
+    critic = Compiled(in_graph(policy, flat), PlainCritic(policy), lambda entry: None, make)
+    return Valuing(policy, flat, critic)
+
+
+def observed(count: int) -> Any:
+    torch.manual_seed(0)
+    return {"a": torch.randn(count, 3), "b": torch.randn(count, 2, 2)}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("policy", "popart"), [*((p, None) for p in POLICIES), ({}, 0.1)], ids=str)
+@torch.no_grad()
+def test_whole_chunks_are_valued_as_by_the_policy(policy: Any, popart: Any, backend: str) -> None:
+    ppo, seen = learner(PAIR, policy, popart=popart), observed(CHUNK)
+    value = compiled(ppo, backend)
+    for _ in range(2):
+        prepared = ppo.policy.prepare(seen)
+        expected = ppo.policy.value(prepared)
+        few_bits = 2e-6 * max(1.0, float(expected.abs().max()))
+        torch.testing.assert_close(value(prepared), expected, rtol=0, atol=few_bits)
+        assert value.compile_seconds > 0
+        ppo._optimizer.flat.vector.mul_(1.5)  # as an update would
+        ppo.policy.critic_scale.follow(100 + torch.randn(50), ppo.policy.last_of_critic)
+
+
+@torch.no_grad()
+def test_what_is_no_whole_chunk_is_not_compiled() -> None:
+    ppo = learner(PAIR)
+    value = compiled(ppo)
+    for count in (1, CHUNK - 1):
+        seen = observed(count)
+        assert torch.equal(value(seen), ppo.policy.value(seen))
+    assert value.compile_seconds == 0
+
+
+@torch.no_grad()
+def test_a_critic_that_cannot_be_compiled_is_run_as_it_is() -> None:
+    ppo, seen = learner(PAIR), observed(CHUNK)
+    ppo.policy.critic[0] = Unusual(*ppo.policy.critic[0])
+    assert torch.equal(compiled(ppo)(seen), ppo.policy.value(seen))
+
+
+def test_an_update_values_whole_chunks_and_the_rest_and_counts_the_time_of_compiling() -> None:
+    horizon = CHUNK // 64
+    collect = collector("CartPole-v1", rows=64, horizon=horizon)
+    plain, rival = (learner(collect.spec, horizon=horizon) for _ in range(2))
+    rival._value = compiled(rival)
+    data = collect.collect(plain.actor())
+    results = [ppo.update(data, NOW) for ppo in (plain, rival)]
+    assert results[1].pop("time/compile") == rival._value.compile_seconds > 0
+    assert results[0] == pytest.approx(results[1], rel=1e-3, abs=1e-5)
