@@ -61,7 +61,9 @@ def build_collector(
 def _processes(
     config: Config, make: Factory, kind: Kind, tell: Callable[[Mapping[str, Any]], None]
 ) -> Collector:
-    workers, spare = config.n_proc or 1, cores() > (config.n_proc or 1)
+    workers = config.n_proc or 1
+    threads = make.arguments["threads"] if config.env_backend == "envpool" else 1
+    spare = cores() > workers * threads
     stage = ProcessStage(
         make,
         rows=config.envs,
@@ -95,8 +97,8 @@ def _manner(config: Config, spare: bool) -> Manner:
     if config.min_inference_size is not None:
         return Manner(AsTheyCome(), config.min_inference_size, config.envs, in_parent)
     inference = Padded(config.inference_width())
-    if config.overlap:  # this process has something else to do
-        return Manner(inference, delegate=as_it_is)
+    if config.overlap:  # this process has something else to do; and who leaves it a core, less
+        return Manner(inference, delegate=as_it_is, judge=spare)
     if spare and not config.policy.plain:
         # A worker steps one lane while the actor, which acts here, is asked for its other. Without
         # a spare core, a worker that waits leaves its own to the actor.

@@ -58,6 +58,9 @@ class Manner:
     """Of each worker."""
     delegate: Callable[[Actor], Actor | None] = if_light
     """What workers act with by themselves; None: they are sent step by step."""
+    judge: bool = False
+    """Whether one that acts for all rows finds log-probabilities too: those of several, found in
+    smaller batches, would have other last bits."""
 
 
 class ProcessStage:
@@ -262,6 +265,7 @@ class ProcessStage:
             rebuild=self._rebuild,
             slab=self._memory,
             spin=self._spin,
+            judges=self._manner.judge and len(self._of) == 1,
         )
         self._workers[index].tell("begin", sys.path, self._shipped, task)
 

@@ -77,6 +77,8 @@ class Task(NamedTuple):
     """Descriptor of the shared memory."""
     spin: float
     """Seconds to look for orders before going to sleep."""
+    judges: bool
+    """Whether to find log-probabilities."""
 
 
 class Part(NamedTuple):
@@ -87,8 +89,7 @@ class Part(NamedTuple):
     seconds: Metrics
     """Where the time went."""
     log_prob: Array | None
-    """Of actions [T, N], from one that plays all rows: in other batches they would have other last
-    bits."""
+    """Of actions [T, N], if it was to find them."""
 
 
 class Fault(NamedTuple):
@@ -110,7 +111,7 @@ class Troupe:
         """`heed` is called before every step of a rollout."""
         shared = slab.attach(shared_layout(task.spec, task.horizon, task.workers), task.slab)
         self._inference, self._heed = task.inference, heed
-        self._alone = task.workers == 1
+        self._judges = task.judges
         self._record = Record(shared, Reports(shared, task.worker, task.lanes))
         self._lanes = [
             (rows, make_vector(make, rows.stop - rows.start, task.rebuild, rows.start, trail))
@@ -127,7 +128,7 @@ class Troupe:
         scene = Scene.of(actor, cue, record)
         seconds = play_here(self._lanes, self._inference, scene, self._heed)
         begun = time.perf_counter()
-        log_prob = actor.log_prob(record.obs, record.action) if self._alone else None
+        log_prob = actor.log_prob(record.obs, record.action) if self._judges else None
         seconds["acting"] += time.perf_counter() - begun
         return Part(scene.memory, seconds, log_prob)
 

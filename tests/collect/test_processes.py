@@ -113,16 +113,28 @@ class Unjudging(Lean):
         raise AssertionError("left to the parent")
 
 
-def test_log_probabilities_are_left_to_a_worker_that_plays_all_rows() -> None:
+@pytest.mark.parametrize(
+    ("settings", "cores", "left"),
+    [
+        ({"n_proc": 1, "overlap": True}, 2, True),
+        ({"n_proc": 1, "overlap": True}, 1, False),
+        ({"n_proc": 2, "overlap": True}, 3, False),
+        ({"n_proc": 1, "overlap": False}, 2, False),
+    ],
+    ids=str,
+)
+def test_log_probabilities_are_left_to_a_worker_that_plays_all_rows_and_leaves_the_learner_a_core(
+    settings: Any, cores: int, left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surefoot.collect.build.cores", lambda: cores)
     (reference,) = play(Marked, rollouts=1, collector="local", n_proc=None)
-    for workers in (1, 2):
-        with collecting(Marked, n_proc=workers) as collector:
-            actor = Unjudging(**vars(actor_for(collector)))
-            if workers == 1:
-                assert_same(collector.collect(actor), reference)
-            else:
-                with pytest.raises(AssertionError, match="left to the parent"):
-                    collector.collect(actor)
+    with collecting(Marked, **settings) as collector:
+        actor = Unjudging(**vars(actor_for(collector)))
+        if left:
+            assert_same(collector.collect(actor), reference)
+        else:
+            with pytest.raises(AssertionError, match="left to the parent"):
+                collector.collect(actor)
 
 
 @WHO_ACTS
