@@ -47,8 +47,9 @@ class Work:
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     measured: int = 8
-    """Iterations that count, and those of peers: seconds of each."""
+    """Iterations that count: some seconds."""
     peers_measured: int = 2
+    """The same for peers."""
     contestants: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Who takes part, and with which settings of its own."""
 

@@ -134,9 +134,9 @@ class Config(Model):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where networks live; auto takes a GPU if there is one."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Compile the optimizer step as one graph, which makes it up to twice as fast after twenty
-    seconds or more. auto does where that saves time, by the number of samples and weights; last
-    bits differ."""
+    """Compile the optimizer step, and the critic, as graphs, which makes them up to twice as fast
+    after twenty seconds or more. auto does where that saves time, by the number of samples and
+    weights; last bits differ."""
     threads: PositiveInt = 1
     """CPU threads for torch; results are bit-identical only at the same number. What numpy does,
     acting and small optimizer steps, is on one thread."""
@@ -187,7 +187,7 @@ class Config(Model):
     """How many of the best models over all runs beside this one to keep; 0: leave it alone."""
     inference_rows: PositiveInt | None = None
     """Rows per call of the policy while collecting; none: all of them, or half of more than 32
-    (all with overlap and EnvPool, where one worker plays them)."""
+    (all with overlap and EnvPool, where by default one worker plays them)."""
     ppo: PPOConfig = PPOConfig()
     """Settings of PPO."""
     sac: SACConfig = SACConfig()

@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from surefoot.collect.build import build_collector
 from surefoot.collect.choose import FOR_WORKERS, choose, cores, seconds_per_step
 from surefoot.config import Config
+from surefoot.core import hardware
 from surefoot.core.errors import ConfigError, SurefootError
 from surefoot.core.progress import Progress
 from surefoot.core.protocols import Collector, Learner
@@ -80,6 +81,7 @@ def tune(
 ) -> Trial:
     """Try ways to train, and return the fastest; `tell` hears of each."""
     deadline = time.monotonic() + budget
+    hardware.keep_memory()
     choose(config, make)  # refuses what makes no sense, before anything is tried
     short = _shortened(config, make)
     with closing(Compiler(short, make, max(CACHED, budget - ENOUGH))) as compiler:
@@ -199,7 +201,7 @@ def _iterate(collector: Collector, learner: Learner) -> Array:
 
 
 class Compiler:
-    """A process that compiles the optimizer step while other ways are tried, and then tries the
+    """A process that compiles what updates do while other ways are tried, and then tries the
     best of them with it. It has lowest priority, and disturbs the others little."""
 
     def __init__(self, config: Config, make: Factory, patience: float) -> None:

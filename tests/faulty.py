@@ -1,4 +1,4 @@
-"""Environments that break, each in its own way, for those who have to cope."""
+"""Environments and actors that break, each in its own way, for those who have to cope."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.vector import SyncVectorEnv
 
+from surefoot.policy.lean import Lean
 from tests.counter import Counter, Saved
 
 
@@ -293,3 +294,11 @@ class Closing(Counter):
     def close(self) -> None:
         with self.file.open("a") as file:
             file.write("closed\n")
+
+
+class Pensive(Lean):
+    """An actor that takes its time to find log-probabilities."""
+
+    def log_prob(self, obs: Any, action: Any) -> Any:
+        time.sleep(1.5)
+        return super().log_prob(obs, action)

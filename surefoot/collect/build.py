@@ -62,7 +62,7 @@ def _processes(
     config: Config, make: Factory, kind: Kind, tell: Callable[[Mapping[str, Any]], None]
 ) -> Collector:
     workers = config.n_proc or 1
-    threads = make.arguments["threads"] if config.env_backend == "envpool" else 1
+    threads = envpool.threads_of(make)
     spare = cores() > workers * threads
     stage = ProcessStage(
         make,
@@ -78,17 +78,17 @@ def _processes(
     try:
         parts = (stage, config.seed, _restoration(kind, stage), channels(config.rewards))
         if config.overlap:
-            return OverlapCollector(*parts, _beside(config, make, stage))
+            return OverlapCollector(*parts, _beside(config, threads, stage))
         return StageCollector(*parts)
     except BaseException:
         stage.close()
         raise
 
 
-def _beside(config: Config, make: Factory, stage: ProcessStage) -> Beside:
+def _beside(config: Config, threads: int, stage: ProcessStage) -> Beside:
     """Settle where the learner works while workers play: apart from their Python on two cores that
     a pool fills (with more, it has a core more often), unless torch needs both."""
-    pool = config.env_backend == "envpool" and envpool.on_every_core(make.arguments["threads"])
+    pool = config.env_backend == "envpool" and envpool.on_every_core(threads)
     return partial(apart, stage.pids) if pool and cores() == 2 > config.threads else nullcontext
 
 
@@ -98,7 +98,9 @@ def _manner(config: Config, spare: bool) -> Manner:
         return Manner(AsTheyCome(), config.min_inference_size, config.envs, in_parent)
     inference = Padded(config.inference_width())
     if config.overlap:  # this process has something else to do; and who leaves it a core, less
-        return Manner(inference, delegate=as_it_is, judge=spare)
+        alone = config.n_proc == 1  # in the smaller batches of several, last bits would differ
+        judges = alone and spare and config.policy.plain  # and so they would on torch's threads
+        return Manner(inference, delegate=as_it_is, judges=judges)
     if spare and not config.policy.plain:
         # A worker steps one lane while the actor, which acts here, is asked for its other. Without
         # a spare core, a worker that waits leaves its own to the actor.

@@ -93,10 +93,10 @@ def stepped(config: Config, make: Factory) -> Factory:
 def pool_threads(config: Config, make: Factory) -> int:
     """Count the threads of a pool of such environments: its share of the cores. With overlap they
     are shared with the learner, unless it has more to do than they, and so keeps a core."""
-    share, spare = max(1, cores() // (config.n_proc or 1)), _spare(config)
-    if not config.overlap or share <= spare:
-        return share
-    return spare if _learning_is_slower(config, envpool.seconds_per_step(make)) else share
+    seconds, free = envpool.estimated_seconds(make), cores()
+    if config.overlap and _learning_is_slower(config, seconds):
+        free = _spare(config)
+    return max(1, free // (config.n_proc or 1))
 
 
 def cores() -> int:
@@ -135,7 +135,8 @@ def _asked_for(config: Config) -> str:
 
 
 def _processes(config: Config, because: str) -> Chosen:
-    workers = config.n_proc or min(cores(), config.envs)
+    undivided = config.overlap and config.env_backend == "envpool"
+    workers = config.n_proc or (1 if undivided else min(cores(), config.envs))
     return Chosen(config.model_copy(update={"collector": "processes", "n_proc": workers}), because)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import sys
@@ -58,9 +59,8 @@ class Manner:
     """Of each worker."""
     delegate: Callable[[Actor], Actor | None] = if_light
     """What workers act with by themselves; None: they are sent step by step."""
-    judge: bool = False
-    """Whether one that acts for all rows finds log-probabilities too: those of several, found in
-    smaller batches, would have other last bits."""
+    judges: bool = False
+    """Whether a worker that acts for all rows finds log-probabilities too."""
 
 
 class ProcessStage:
@@ -265,7 +265,7 @@ class ProcessStage:
             rebuild=self._rebuild,
             slab=self._memory,
             spin=self._spin,
-            judges=self._manner.judge and len(self._of) == 1,
+            judges=self._manner.judges,
         )
         self._workers[index].tell("begin", sys.path, self._shipped, task)
 
@@ -383,10 +383,12 @@ class ProcessStage:
             raise Lost(f"gave up: {error}", str(error.__cause__ or "")) from None
 
     def _look_after(self, seconds: float) -> None:
-        """See whether those live and go on from whom a step is due."""
-        for index in {lane.worker for lane in self._due}:
+        """See whether those live and go on from whom something is due; one that has made its last
+        step may take its time to say so."""
+        for lane in {lane.worker: lane for lane in self._due}.values():
+            index, made = lane.worker, self._record.made[lane.rows.start]
             try:
-                self._workers[index].watch(seconds)
+                self._workers[index].watch(seconds, math.inf if made == self._horizon else 0.0)
             except Lost as lost:
                 self._replace(index, lost)
 

@@ -82,14 +82,14 @@ class Task(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a worker says at the end of its part of a rollout."""
+    """What came of playing a rollout, or some rows of it, besides what is in the record."""
 
     memory: Tree
     """What rows remember [N, …]."""
     seconds: Metrics
     """Where the time went."""
     log_prob: Array | None
-    """Of actions [T, N], if it was to find them."""
+    """Of actions [T, N], if those who played were to find them."""
 
 
 class Fault(NamedTuple):

@@ -49,7 +49,7 @@ class Actor(Acting, Protocol):
 
     def log_prob(self, obs: Tree, action: Tree) -> Array | None:
         """Return the log-probabilities [T, N] of actions [T, N, …] that this snapshot chose when
-        rows saw `obs` [T or more, N, …]; None if its learner needs none."""
+        rows saw `obs` [T or more, N, …] and remembered nothing; None if its learner needs none."""
 
 
 class Step(NamedTuple):

@@ -36,6 +36,9 @@ SIMPLE, PHYSICAL = 8e-6, 80e-6
 FORMULAS = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
 
 
+POOL = Imported(f"{__name__}:Pool")
+
+
 def installed() -> bool:
     return importlib.util.find_spec("envpool") is not None
 
@@ -70,7 +73,7 @@ def lacks(make: Factory) -> str:
     return ""
 
 
-def seconds_per_step(make: Factory) -> float:
+def estimated_seconds(make: Factory) -> float:
     """Estimate what a step of one row takes a thread. Timing it would mean to load EnvPool, which
     takes a process that has no other use for it a second and 130 MB."""
     place = str(make.function.spec.entry_point) if isinstance(make.function, Registered) else ""
@@ -84,8 +87,12 @@ def pooled(make: Factory, rows: int, threads: int) -> Factory:
     if not installed():
         raise ConfigError(f"EnvPool is not installed: pip install 'surefoot[envpool]', or {REMEDY}")
     arguments = {"name": make.name, "rows": rows, "threads": threads, "limit": make.reset_every}
-    pool = Imported(f"{__name__}:Pool")
-    return Factory(f"{make.name} (EnvPool)", pool, arguments, divisible=True)
+    return Factory(f"{make.name} (EnvPool)", POOL, arguments, divisible=True)
+
+
+def threads_of(make: Factory) -> int:
+    """Count the threads that step what this makes: a pool's, or the one that asks."""
+    return int(make.arguments["threads"]) if make.function == POOL else 1
 
 
 class Pool(GymnasiumVectorEnv[Any, Any, Any]):

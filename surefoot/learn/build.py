@@ -36,7 +36,7 @@ from surefoot.learn.sac import SAC
 from surefoot.learn.soft_step import SoftStep
 from surefoot.learn.step import MinibatchStep, Step
 from surefoot.learn.transitions import Trail
-from surefoot.learn.valuing import PlainCritic, Valuing, in_graph
+from surefoot.learn.valuing import PlainCritic, Valuing, as_function
 from surefoot.maths import losses
 from surefoot.policy.actor_critic import ActorCritic
 from surefoot.policy.build import build_actor_critic, build_soft_actor_critic, build_uniform
@@ -68,13 +68,12 @@ def build_ppo(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> PP
         )
     policy = build_actor_critic(spec, config.policy, config.seed, ppo.popart)
     policy = policy.to(pick(config.device))
-    optimizer = _optimizer(policy, ppo)
-    step = _step(policy, optimizer, config, tell)
+    optimizer, tell = _optimizer(policy, ppo), _once(tell)
     return PPO(
         policy=policy,
         optimizer=optimizer,
-        step=step,
-        value=_valuing(policy, optimizer, config),
+        step=_step(policy, optimizer, config, tell),
+        value=_valuing(policy, optimizer, config, tell),
         rewards=build_rewards(config, spec.rows),
         objective=_objective(ppo),
         config=ppo,
@@ -176,13 +175,24 @@ def _compiled(step: MinibatchStep | SoftStep, otherwise: Function, tell: Tell) -
     return Compiled(replace(step, gradient=differentiated_in_graph), otherwise, tell)
 
 
-def _valuing(policy: ActorCritic, optimizer: Optimizer, config: Config) -> Valuing:
-    """Choose how whole chunks are valued: like steps. Whatever cannot be compiled is in those too,
-    which say so."""
+def _valuing(policy: ActorCritic, optimizer: Optimizer, config: Config, tell: Tell) -> Valuing:
+    """Choose how whole chunks are valued: compiled, if steps are, or else in torch."""
     flat, plain = optimizer.flat, PlainCritic(policy)
     if config.compile != "on":
         return Valuing(policy, flat, plain)
-    return Valuing(policy, flat, Compiled(in_graph(policy, flat), plain, lambda entry: None))
+    return Valuing(policy, flat, Compiled(as_function(policy, flat), plain, tell, what="values"))
+
+
+def _once(tell: Tell) -> Tell:
+    """Pass on each error once: what cannot be compiled is in steps and in the critic alike."""
+    errors: set[str] = set()
+
+    def once(entry: Mapping[str, Any]) -> None:
+        if entry["error"] not in errors:
+            errors.add(entry["error"])
+            tell(entry)
+
+    return once
 
 
 def _in_torch(policy: ActorCritic, optimizer: Optimizer, ppo: PPOConfig) -> MinibatchStep:

@@ -25,10 +25,11 @@ from surefoot.learn.replay import Replay
 from surefoot.learn.rewards import Rewards
 from surefoot.learn.soft_step import NORMS, TERMS, Batch, Luck
 from surefoot.learn.transitions import Trail, Transitions
-from surefoot.policy.actor import Greedy, Sample, Unscored
+from surefoot.policy.actor import Greedy, Sample
 from surefoot.policy.build import build_actor
 from surefoot.policy.device import to_array, to_tensors
 from surefoot.policy.soft import SoftActorCritic
+from surefoot.policy.unscored import Unscored
 
 REPORT_STEPS = 1_000
 """Steps between two reports of what updates measured; there is one at the beginning and the end."""

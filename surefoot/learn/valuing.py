@@ -35,10 +35,10 @@ class PlainCritic:
     compile_seconds: ClassVar[float] = 0.0
 
     def __call__(self, vector: Tensor, prepared: Tree) -> Tensor:
-        return self.policy.given(prepared)
+        return self.policy.raw_value(prepared)
 
 
-def in_graph(policy: ActorCritic, flat: Flat) -> Callable[[Tensor, Tree], Tensor]:
+def as_function(policy: ActorCritic, flat: Flat) -> Callable[[Tensor, Tree], Tensor]:
     """Make the same as a function of tensors alone, for a compiler that leaves out the actor."""
 
     def critic(vector: Tensor, prepared: Tree) -> Tensor:

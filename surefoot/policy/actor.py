@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.core import tree
-from surefoot.core.protocols import Actor
 from surefoot.core.rollout import choices
 from surefoot.core.tree import Array, Tree
 from surefoot.policy.actor_critic import ActorCritic
@@ -79,25 +78,10 @@ class PolicyActor:
         """Compute all log-probabilities in a few large batches: the numbers acting would give."""
         with torch.inference_mode():
             parts = [
-                self._distribution(o).log_prob(to_tensors(a, self._device))
-                for o, a in choices(obs, action)
+                self._distribution(seen).log_prob(to_tensors(taken, self._device))
+                for seen, taken in choices(obs, action)
             ]
             return to_array(torch.cat(parts)).reshape(tree.leaves(action)[0].shape[:2])
 
     def _distribution(self, obs: Tree) -> Distribution:
         return self._policy.distribution(self._policy.prepare(to_tensors(obs, self._device)))
-
-
-class Unscored:
-    """An actor whose learner does not ask how probable actions were."""
-
-    def __init__(self, actor: Actor) -> None:
-        self.noise, self.memory, self.act = actor.noise, actor.memory, actor.act
-        self._light = actor.light
-
-    def light(self) -> Unscored | None:
-        light = self._light()
-        return None if light is None else Unscored(light)
-
-    def log_prob(self, obs: Tree, action: Tree) -> None:
-        return None

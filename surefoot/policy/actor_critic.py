@@ -49,13 +49,13 @@ class ActorCritic(nn.Module):
         distribution: Distribution = self.head(self.actor(hidden))
         return distribution
 
-    def given(self, prepared: Tree) -> Tensor:
-        """Return what `forward` does for the critic, alone."""
+    def raw_value(self, prepared: Tree) -> Tensor:
+        """Return what the critic's network gives, as `forward` does."""
         given: Tensor = self.critic(self.trunk(self.encoder(prepared))).squeeze(-1)
         return given
 
     def value(self, prepared: Tree) -> Tensor:
-        value: Tensor = self.critic_scale(self.given(prepared))
+        value: Tensor = self.critic_scale(self.raw_value(prepared))
         return value
 
     @property

@@ -56,7 +56,8 @@ class Lean:
     @np.errstate(over="ignore", invalid="ignore")
     def log_prob(self, obs: Tree, action: Tree) -> Array:
         """Compute all log-probabilities in large batches."""
-        parts = [self.head.log_prob(self._values(o), a) for o, a in choices(obs, action)]
+        pairs = choices(obs, action)
+        parts = [self.head.log_prob(self._values(seen), taken) for seen, taken in pairs]
         return np.concatenate(parts).reshape(tree.leaves(action)[0].shape[:2])
 
     def _values(self, obs: Tree) -> Array:

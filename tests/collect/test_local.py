@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from surefoot.collect.collector import StageCollector
 from surefoot.collect.facts import Facts, Tally
 from surefoot.collect.local import local_collector
+from surefoot.core.rollout import Episode
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory, make_vector
 from surefoot.policy.lean import Lean
@@ -97,6 +98,28 @@ def test_invalid_steps_count_towards_no_episode() -> None:
     facts.valid[0], facts.terminated[2] = False, True
     _, episodes = Tally(1).add(facts)
     assert [(e.total, e.length) for e in episodes] == [(3.0, 2)]
+
+
+def test_episodes_are_counted_within_and_across_rollouts() -> None:
+    facts = Facts.blank(4, 3)
+    facts.reward[:] = np.transpose([[1, 2, 4, 8], [10, 20, 40, 80], [np.nan, 5, 6, 7]])
+    facts.terminated[1, 0] = facts.truncated[0, 2] = facts.terminated[2, 2] = True
+    facts.lost[2, 1], facts.success[2, 2] = 1, 1.0
+    tally = Tally(3)
+    before, episodes = tally.add(facts)
+    assert before.T.tolist() == [[0, 1, 0, 1], [0, 0, 0, 0], [0, 0, 1, 0]]
+    assert facts.valid.T.tolist() == [[True] * 4, [False, False, False, True], [True] * 4]
+    cut, *others = episodes
+    assert (cut.row, cut.number, cut.length, cut.terminated) == (2, 0, 1, False)
+    assert np.isnan(cut.total)  # and no other
+    assert others == [Episode(0, 0, 3.0, 2, True, None), Episode(2, 1, 11.0, 2, True, 1.0)]
+    facts = Facts.blank(1, 3)
+    facts.reward[:], facts.terminated[0, :2] = 1.0, True
+    before, episodes = tally.add(facts)
+    assert before.tolist() == [[2, 1, 1]]
+    assert episodes == [Episode(0, 1, 13.0, 3, True, None), Episode(1, 1, 81.0, 2, True, None)]
+    counts = {"number": [2, 2, 2], "length": [0, 0, 2], "total": [0.0, 0.0, 8.0]}
+    assert {name: found.tolist() for name, found in tally.state().items()} == counts
 
 
 def test_terminated_and_truncated_at_once_stay_both() -> None:

@@ -22,16 +22,18 @@ from surefoot.collect.lanes import deal
 from surefoot.config import Config, PPOConfig
 from surefoot.core import tree
 from surefoot.core.errors import ConfigError, EnvError, InexactError
-from surefoot.core.rollout import Rollout
+from surefoot.core.rollout import CHUNK, Rollout
 from surefoot.core.seeding import EpisodeSeeds
 from surefoot.envs.make import factory
 from surefoot.policy.lean import Lean
+from surefoot.policy.unscored import Unscored
 from tests.counter import Counter
 from tests.faulty import (
     Careless,
     Faulty,
     Marked,
     Mixed,
+    Pensive,
     Renaming,
     Reporting,
     SlowToSave,
@@ -113,6 +115,32 @@ class Unjudging(Lean):
         raise AssertionError("left to the parent")
 
 
+def test_log_probabilities_of_a_lost_worker_are_found_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("surefoot.collect.build.cores", lambda: 2)
+    with collecting(Marked, n_proc=1, overlap=True, horizon=2000) as collector:
+        actor = Unjudging(**vars(actor_for(collector)))
+        collector.collect(actor, ahead=True)
+        os.kill(collector._stage._workers[0].pid, signal.SIGKILL)
+        rollout = collector.collect(actor)
+        assert collector._stage.replaced == 1
+        np.testing.assert_array_equal(
+            rollout.log_prob, actor.light().log_prob(rollout.obs, rollout.action)
+        )
+
+
+def test_a_worker_that_takes_long_to_find_log_probabilities_does_not_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("surefoot.collect.build.cores", lambda: 2)
+    settings: dict[str, Any] = {"n_proc": 1, "overlap": True, "step_timeout": 0.5}
+    with collecting(Marked, **settings) as collector:
+        actor = Pensive(**vars(actor_for(collector)))
+        assert collector.collect(actor).log_prob is not None
+        assert collector._stage.replaced == 0
+
+
 @pytest.mark.parametrize(
     ("settings", "cores", "left"),
     [
@@ -127,8 +155,9 @@ def test_log_probabilities_are_left_to_a_worker_that_plays_all_rows_and_leaves_t
     settings: Any, cores: int, left: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("surefoot.collect.build.cores", lambda: cores)
-    (reference,) = play(Marked, rollouts=1, collector="local", n_proc=None)
-    with collecting(Marked, **settings) as collector:
+    horizon = CHUNK // 6 + 1  # in two batches
+    (reference,) = play(Marked, rollouts=1, collector="local", n_proc=None, horizon=horizon)
+    with collecting(Marked, horizon=horizon, **settings) as collector:
         actor = Unjudging(**vars(actor_for(collector)))
         if left:
             assert_same(collector.collect(actor), reference)
@@ -461,12 +490,14 @@ def test_a_function_of_the_users_measures_in_the_worker() -> None:
     assert rollout.metrics["env/own"] == 52.5
 
 
-def test_a_worker_loads_no_torch_and_its_start_leaves_no_descriptor_behind() -> None:
+@pytest.mark.parametrize("scored", [True, False], ids=["PPO", "SAC"])
+def test_a_worker_loads_no_torch_and_its_start_leaves_no_descriptor_behind(scored: bool) -> None:
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
 
     with collecting(Marked) as collector:
-        collector.collect(learner(collector.spec).actor())
+        actor = learner(collector.spec).actor()
+        collector.collect(actor if scored else Unscored(actor))
         for worker in collector._stage._workers.values():
             maps = Path(f"/proc/{worker.pid}/maps").read_text()
             assert "numpy" in maps
