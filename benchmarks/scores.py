@@ -2,31 +2,37 @@
 
 Each argument is an environment and its seeds; `sac/Pendulum-v1:1-3` is for another algorithm.
 Runs go to runs/scores/ and are reused if finished, so that an interrupted table can be completed.
+`--flags` are given to every training, and `--reach` asks when an evaluation first came that far:
+
+    python benchmarks/scores.py BipedalWalker-v3:0-2 --reach 280 --flags="--overlap \\
+        --evaluate-every 500000 --evaluate-episodes 20"
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 EPISODES = 100
 
 
-def score(work: str, seed: int, root: Path) -> dict[str, float]:
+def score(work: str, seed: int, root: Path, flags: Sequence[str]) -> dict[str, float]:
     """Train one seed, unless it is there already, and evaluate best and last policy."""
     algo, _, env = work.rpartition("/")
-    out = root / f"{work.replace('/', '-')}-seed{seed}"
+    out = place(work, seed, root)
     surefoot = [sys.executable, "-m", "surefoot"]
     if not (out / "run.json").exists():
         log = root / f"{out.name}.log"
         with log.open("w") as stream:
             train = [*surefoot, "train", env, "--algo", algo or "ppo"]
-            train += ["--seed", str(seed), "--out", str(out)]
+            train += ["--seed", str(seed), "--out", str(out), *flags]
             subprocess.run(train, stdout=stream, stderr=subprocess.STDOUT, check=True)
     figures = {}
     for which in ("best", "last"):
@@ -42,11 +48,31 @@ def score(work: str, seed: int, root: Path) -> dict[str, float]:
     return figures
 
 
+def place(work: str, seed: int, root: Path) -> Path:
+    """Say where the run of a seed is."""
+    return root / f"{work.replace('/', '-')}-seed{seed}"
+
+
+def time_to(goal: float, run: Path) -> str:
+    """Say after how many steps an evaluation of a run first reached a return, and after how many
+    seconds of training, evaluations included."""
+    seconds = 0.0
+    for line in (run / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        parts = [name for name in row if name.startswith("time/") and "per_" not in name]
+        seconds += sum(row[name] for name in parts)
+        if row.get("eval/return_mean", -float("inf")) >= goal:
+            return f"{row['step']:,} steps, {seconds:,.0f} s"
+    return "never"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("work", nargs="+", metavar="[ALGO/]ENV:FIRST-LAST")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--root", type=Path, default=Path("runs/scores"))
+    parser.add_argument("--flags", type=shlex.split, default=[])
+    parser.add_argument("--reach", type=float)
     options = parser.parse_args()
     options.root.mkdir(parents=True, exist_ok=True)
     work = []
@@ -55,13 +81,17 @@ def main() -> None:
         first, _, last = seeds.partition("-")
         work += [(env, seed) for seed in range(int(first), int(last or first) + 1)]
     with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(lambda item: score(*item, options.root), work))
+        results = list(pool.map(lambda item: score(*item, options.root, options.flags), work))
     for env in dict.fromkeys(env for env, _ in work):
         rows = [figures for (name, _), figures in zip(work, results, strict=True) if name == env]
         for which in ("best", "last"):
             values = [figures[which] for figures in rows]
             every = ", ".join(f"{value:.1f}" for value in values)
             print(f"{env:<28}{which:<6}mean {statistics.fmean(values):8.1f}   seeds: {every}")
+    if options.reach is not None:
+        for env, seed in work:
+            reached = time_to(options.reach, place(env, seed, options.root))
+            print(f"{env} seed {seed}: an evaluation reached {options.reach:g} after {reached}")
 
 
 if __name__ == "__main__":
