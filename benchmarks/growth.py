@@ -41,10 +41,12 @@ def one(envs: int, horizon: int, steps: int) -> None:
 
     from surefoot.collect.build import build_collector
     from surefoot.config import Config
+    from surefoot.core import hardware
     from surefoot.core.progress import Progress
     from surefoot.envs.make import factory
     from surefoot.learn.build import build_learner
 
+    hardware.keep_memory()
     torch.set_num_threads(1)
     with threadpool_limits(limits=1, user_api="blas"):
         ppo: Any = {"horizon": horizon, "minibatch_size": 64, "epochs": 4, "learning_rate": RATE}

@@ -1,7 +1,7 @@
 """What the pieces of a training cost, each by itself, so that it shows where something got slower.
 Saving has a file of its own.
 
-    python benchmarks/pieces.py [update | acting | collecting | gae] … [--quick]
+    python benchmarks/pieces.py [update | acting | collecting | passes | gae] … [--quick]
 
 Contestants run in turn, in repeats; figures are medians. `update` has Stable-Baselines3 beside it.
 """
@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from surefoot.collect.build import build_collector
 from surefoot.config import Config
+from surefoot.core import hardware
 from surefoot.core.progress import Progress
 from surefoot.envs.make import factory
 from surefoot.learn.build import build_learner
@@ -121,6 +122,17 @@ def collecting(quick: bool) -> None:
         print(f"  {env:<24}{cost / ROWS / 256:8.1f}")
 
 
+def passes(quick: bool) -> None:
+    print(f"batched passes over a rollout of 4,096 steps, {ENV}, 64-64 tanh, ms")
+    for compile in ("off", "on"):
+        learner, _, rollout = prepared(compile=compile)
+        cost = timed(lambda ppo=learner, r=rollout: ppo._valued(r), 9)
+        print(f"  values, compile {compile:<8}{cost / 1000:8.2f}")
+    actor = learner.actor()
+    cost = timed(lambda: actor.log_prob(rollout.obs, rollout.action), 9)
+    print(f"  log-probabilities      {cost / 1000:8.2f}", flush=True)
+
+
 def advantages(quick: bool) -> None:
     print("GAE, µs per step of a row")
     for horizon, rows in ((128, 8), (512, 16), (2048, 32)):
@@ -130,7 +142,13 @@ def advantages(quick: bool) -> None:
         print(f"  {horizon:>5} × {rows:<4}{cost / horizon / rows:8.3f}   ({cost / 1000:.1f} ms)")
 
 
-PIECES = {"update": update, "acting": acting, "collecting": collecting, "gae": advantages}
+PIECES = {
+    "update": update,
+    "acting": acting,
+    "collecting": collecting,
+    "passes": passes,
+    "gae": advantages,
+}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
@@ -138,6 +156,7 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--one", nargs=2)
     options = parser.parse_args()
+    hardware.keep_memory()  # as a run does
     torch.set_num_threads(1)
     with threadpool_limits(limits=1, user_api="blas"):
         if options.one:

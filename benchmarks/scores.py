@@ -1,7 +1,8 @@
 """Train presets over several seeds and evaluate: `python benchmarks/scores.py CartPole-v1:1-5`.
 
 Each argument is an environment and its seeds; `sac/Pendulum-v1:1-3` is for another algorithm.
-Runs go to runs/scores/ and are reused if finished, so that an interrupted table can be completed.
+Runs go to runs/scores/; those that are there are gone on with, or taken as they are if finished, so
+that an interrupted table can be completed.
 `--flags` are given to every training, and `--reach` asks when an evaluation first came that far:
 
     python benchmarks/scores.py BipedalWalker-v3:0-2 --reach 280 --flags="--overlap \\
@@ -11,6 +12,7 @@ Runs go to runs/scores/ and are reused if finished, so that an interrupted table
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shlex
 import statistics
@@ -23,17 +25,18 @@ from pathlib import Path
 EPISODES = 100
 
 
-def score(work: str, seed: int, root: Path, flags: Sequence[str]) -> dict[str, float]:
+def score(work: str, seed: int, out: Path, flags: Sequence[str]) -> dict[str, float]:
     """Train one seed, unless it is there already, and evaluate best and last policy."""
     algo, _, env = work.rpartition("/")
-    out = place(work, seed, root)
     surefoot = [sys.executable, "-m", "surefoot"]
-    if not (out / "run.json").exists():
-        log = root / f"{out.name}.log"
-        with log.open("w") as stream:
-            train = [*surefoot, "train", env, "--algo", algo or "ppo"]
-            train += ["--seed", str(seed), "--out", str(out), *flags]
-            subprocess.run(train, stdout=stream, stderr=subprocess.STDOUT, check=True)
+    train = [*surefoot, "train", env, "--algo", algo or "ppo"]
+    train += ["--seed", str(seed), "--out", str(out), *flags]
+    go_on = [*surefoot, "resume", str(out)]
+    with out.with_suffix(".log").open("a") as stream:
+        there = (out / "run.json").exists()
+        subprocess.run(
+            go_on if there else train, stdout=stream, stderr=subprocess.STDOUT, check=True
+        )
     figures = {}
     for which in ("best", "last"):
         command = [*surefoot, "eval", str(out), "--json", "--checkpoint", which]
@@ -48,9 +51,10 @@ def score(work: str, seed: int, root: Path, flags: Sequence[str]) -> dict[str, f
     return figures
 
 
-def place(work: str, seed: int, root: Path) -> Path:
-    """Say where the run of a seed is."""
-    return root / f"{work.replace('/', '-')}-seed{seed}"
+def place(work: str, seed: int, root: Path, flags: Sequence[str]) -> Path:
+    """Say where the run of a seed with these flags is."""
+    settings = f"-{hashlib.sha256(shlex.join(flags).encode()).hexdigest()[:8]}" if flags else ""
+    return root / f"{work.replace('/', '-')}{settings}-seed{seed}"
 
 
 def time_to(goal: float, run: Path) -> str:
@@ -80,8 +84,10 @@ def main() -> None:
         env, _, seeds = item.partition(":")
         first, _, last = seeds.partition("-")
         work += [(env, seed) for seed in range(int(first), int(last or first) + 1)]
+    flags = options.flags
+    runs = [place(*item, options.root, flags) for item in work]
     with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(lambda item: score(*item, options.root, options.flags), work))
+        results = list(pool.map(lambda item, out: score(*item, out, flags), work, runs))
     for env in dict.fromkeys(env for env, _ in work):
         rows = [figures for (name, _), figures in zip(work, results, strict=True) if name == env]
         for which in ("best", "last"):
@@ -89,8 +95,8 @@ def main() -> None:
             every = ", ".join(f"{value:.1f}" for value in values)
             print(f"{env:<28}{which:<6}mean {statistics.fmean(values):8.1f}   seeds: {every}")
     if options.reach is not None:
-        for env, seed in work:
-            reached = time_to(options.reach, place(env, seed, options.root))
+        for (env, seed), run in zip(work, runs, strict=True):
+            reached = time_to(options.reach, run)
             print(f"{env} seed {seed}: an evaluation reached {options.reach:g} after {reached}")
 
 

@@ -64,6 +64,7 @@ POOL = {**WORKERS, "env_backend": "envpool"}
 OVERLAPPED_POOL = {**POOL, "n_proc": 1, "overlap": True}
 PEERS: dict[str, dict[str, Any]] = {
     "SB3, DummyVecEnv": {"by": "sb3", "vector": "dummy"},
+    "SB3, DummyVecEnv, 2 threads": {"by": "sb3", "vector": "dummy", "threads": 2},
     "SB3, SubprocVecEnv": {"by": "sb3", "vector": "subproc"},
     "SBX, DummyVecEnv": {"by": "sbx", "vector": "dummy"},
     "SBX, SubprocVecEnv": {"by": "sbx", "vector": "subproc"},
@@ -71,6 +72,8 @@ PEERS: dict[str, dict[str, Any]] = {
 QUICK = ("surefoot", "surefoot, EnvPool, overlap", "SB3, DummyVecEnv")
 """Who takes part when time is short."""
 ALONE = {name: how for name, how in PEERS.items() if how["vector"] == "dummy"}
+"""Without workers, which one environment cannot be dealt out to, and steps of 10 µs do not repay.
+"""
 WORKS = {
     "bipedal": Work(
         "BipedalWalker-v3",
@@ -142,8 +145,8 @@ def surefoot_speed(work: Work, **settings: Any) -> float:
     return sum(row["rollout/steps"] for row in counted) / spent
 
 
-def peer_speed(work: Work, by: str, vector: str) -> float:
-    """Train with Stable-Baselines3, or with its sibling in JAX."""
+def peer_speed(work: Work, by: str, vector: str, threads: int = 1) -> float:
+    """Train with Stable-Baselines3, on so many threads of torch, or with its sibling in JAX."""
     iterations = PEERS_WARM + work.peers_measured
     import torch
     from stable_baselines3.common.callbacks import BaseCallback
@@ -156,7 +159,7 @@ def peer_speed(work: Work, by: str, vector: str) -> float:
     if by == "sb3":
         from stable_baselines3 import PPO
 
-        torch.set_num_threads(1)
+        torch.set_num_threads(threads)
         network["activation_fn"] = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}[work.activation]
     else:
         import flax.linen
@@ -181,17 +184,21 @@ def peer_speed(work: Work, by: str, vector: str) -> float:
 
 
 def parts(work: Work) -> dict[str, float]:
-    """Measure, in microseconds, what cannot be left out."""
+    """Measure, in microseconds, what cannot be left out; as a run does it."""
     import numpy as np
     import torch
+    from threadpoolctl import threadpool_limits
 
     from surefoot.collect.build import build_collector
     from surefoot.config import Config
+    from surefoot.core import hardware
     from surefoot.core.progress import Progress
     from surefoot.envs.make import factory
     from surefoot.learn.build import build_learner
 
+    hardware.keep_memory()
     torch.set_num_threads(1)
+    threadpool_limits(limits=1, user_api="blas")
     ppo: Any = {"horizon": work.horizon, "minibatch_size": work.minibatch, "epochs": work.epochs}
     policy: Any = {"hidden": work.hidden, "activation": work.activation}
     config = Config(envs=work.rows, collector="local", compile="on", ppo=ppo, policy=policy)

@@ -97,7 +97,8 @@ class Config(Model):
     """Arguments for the environment, KEY=VALUE …; values are read as YAML."""
     env_backend: Literal["gymnasium", "envpool", "prefer-envpool"] = "gymnasium"
     """Whose implementation of a Gymnasium id is stepped in training: Gymnasium's, or EnvPool's in
-    C++; prefer-envpool takes EnvPool's where it is installed and has all that is asked for."""
+    C++; prefer-envpool takes EnvPool's where it is installed, and no environment arguments, metrics
+    function or --render are asked for, which it lacks."""
     reset_every: PositiveInt | None = None
     """Cut every episode after this many steps of its row, as a time limit does, in training and in
     evaluations; none: episodes end where the environment ends them, if anywhere."""
@@ -117,7 +118,8 @@ class Config(Model):
     """Who steps the environments: this process, or worker processes. auto times the environment and
     picks what is faster; the choice changes no number."""
     n_proc: PositiveInt | None = None
-    """Worker processes; none: one per core."""
+    """Worker processes; none: one per core, or with overlap as many as leave the learner what it
+    needs: one has a whole pool of EnvPool's."""
     min_inference_size: PositiveInt | None = None
     """Let every row go at its own pace, and ask the policy as soon as this many wait for it: faster
     where steps take unequal times, but not the same numbers every time. none: rows in lanes."""
@@ -208,11 +210,15 @@ class Config(Model):
         """The settings of the algorithm."""
         return self.sac if self.algo == "sac" else self.ppo
 
+    @property
+    def pool_apart(self) -> bool:
+        """Whether a pool of EnvPool's plays while the learner learns: best in one worker."""
+        return self.overlap and self.env_backend == "envpool"
+
     def inference_width(self) -> int:
         """Return how many rows the policy is asked for at once, whoever collects: all, or of many
         the half that each of two workers or lanes would have."""
-        undivided = self.overlap and self.env_backend == "envpool"
-        whole = self.envs if self.envs <= 32 or undivided else -(-self.envs // 2)
+        whole = self.envs if self.envs <= 32 or self.pool_apart else -(-self.envs // 2)
         return self.inference_rows or whole
 
     def iteration_steps(self) -> int:

@@ -23,7 +23,7 @@ def start_notes(choice: Chosen, config: Config, way: Way) -> list[str]:
     if config.compile == "on":
         notes.append(
             f"{config.optimizer_steps():,} optimizer steps, compiled at the first update: "
-            f"twenty seconds or more, and one from torch's cache"
+            f"twenty seconds or more, and a few from torch's cache"
         )
     if way.kind in RESTORE_NOTES:
         notes.append(f"{RESTORE_NOTES[way.kind]}: {way.because}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from surefoot.collect.build import find_way
-from surefoot.collect.choose import FOR_WORKERS, Chosen, choose
+from surefoot.collect.choose import FOR_WORKERS, Chosen, choose, settle_backend
 from surefoot.config import Config, Output, PolicyConfig, build, require_own
 from surefoot.core import tree
 from surefoot.core.best import Best
@@ -92,10 +92,11 @@ def resume(
             return run
         make = run.factory({})
         config = settle_compile(_with_workers(_changed(config, watching), make, stepping))
+        config, backend = settle_backend(config, make, render)
         kind = find_way(config, make).kind if found.state is None else _kind(found.state)
         with prepared(config, make, kind, render) as training:
             notes = [*_restore(training, found, allow_inexact), *extension]
-            notes += collector_notes(Chosen(config))
+            notes += collector_notes(Chosen(config, backend=backend))
             opening = _opening(run, found, fetched, notes)
             require_unleased(config, take_over)
             # A kill after any of these leaves a run that resumes: what is set aside goes newest
@@ -118,10 +119,12 @@ def _with_workers(config: Config, make: Factory, settings: Mapping[str, Any]) ->
 
 
 def _left_behind(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Give those settings about workers their defaults that these make pointless: all of them
-    without workers, their number where it is chosen anew or there are other environments."""
+    """Give those settings about workers their defaults that these make pointless, and that change
+    no number: all of them without workers, how many there are where that is chosen anew or there
+    are other environments."""
     anew = settings.get("collector") == "auto" or "envs" in settings
-    names = FOR_WORKERS if settings.get("collector") == "local" else ("n_proc",) * anew
+    local = settings.get("collector") == "local"
+    names = set(FOR_STEPPING) & set(FOR_WORKERS) if local else {"n_proc"} if anew else set()
     return {name: Config.model_fields[name].default for name in names}
 
 
@@ -300,7 +303,8 @@ def _restore(training: Training, found: Found, allow_inexact: bool) -> list[str]
                 ) from None
             training.renew_environments(found.state)
             notes.append(f"not exact: {error}; every row begins a new episode")
-    if changed := machine_differences(found.checkpoint, training.learner.how):
+    how, libraries = training.learner.how, training.libraries
+    if changed := machine_differences(found.checkpoint, how, libraries):
         notes.append(f"not bit for bit as on the machine before: {'; '.join(changed)}")
     return notes
 

@@ -83,7 +83,8 @@ def train(
 
     `env` is a Gymnasium id, `module:factory`, or a function that returns an environment. `metrics`
     is a function of `info`, `env` or both that returns a dict of numbers, or `module:function`.
-    `render` shows episodes of the first environment in a window, which changes nothing else.
+    `render` shows episodes of the first environment in a window; it changes nothing else, but that
+    Gymnasium's environment is taken where EnvPool's, which shows nothing, would be preferred.
     `output` is what to print: `auto` (a dashboard on a terminal, else text), `quiet` or `json`.
     Settings are a whole `config`, used as it is, or keywords over the environment's preset.
     """
@@ -99,7 +100,7 @@ def train(
     config = config.model_copy(update={"env_args": settled(name, config.env_args)})
     measure = config.metrics if metrics is None else metrics
     make = factory(env, config.env_args, measure, config.reset_every)
-    choice = choose(config.model_copy(update={"metrics": reference(measure)}), make)
+    choice = choose(config.model_copy(update={"metrics": reference(measure)}), make, render)
     config = settle_compile(choice.config)
     require_free(config, Path(out) if out else None)
     way = find_way(config, make)
@@ -134,7 +135,9 @@ def prepared(config: Config, make: Factory, kind: Kind, render: bool = False) ->
                 collector = Watched(collector, viewer)
             learner = build_learner(config, collector.spec, events)
             progress, recent = Progress(config.total_steps), build_recent(config)
-            yield Training(kind, collector, learner, progress, recent, events)
+            libraries = ("envpool",) if config.env_backend == "envpool" else ()
+            parts = (kind, collector, learner, progress, recent, events)
+            yield Training(*parts, libraries=libraries)
         except BaseException:
             with suppress(Exception):  # what is on its way is worse news
                 collector.close()

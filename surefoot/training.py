@@ -44,6 +44,8 @@ class Training:
     best_evaluation: Best = field(default_factory=Best)
     metrics_bytes: int = 0
     """How much of metrics.jsonl belongs to what was restored."""
+    libraries: tuple[str, ...] = ()
+    """Packages that its numbers depend on, beside those that all do."""
 
     def note(self, progress: Progress, rollout: Rollout, evaluation: float | None) -> None:
         """Count an iteration that is complete."""
@@ -77,6 +79,7 @@ class Training:
             best=self.best_return.step if by_evaluation is None else by_evaluation,
             best_return=self.best_return.step,
             update=self.learner.how,
+            libraries=self.libraries,
         )
 
     def restore(self, step: int, state: State) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import yaml
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from surefoot.collect.build import build_collector
-from surefoot.collect.choose import FOR_WORKERS, choose, cores, seconds_per_step
+from surefoot.collect.choose import FOR_WORKERS, LEARNING, choose, cores, seconds_per_step
 from surefoot.config import Config
 from surefoot.core import hardware
 from surefoot.core.errors import ConfigError, SurefootError
@@ -43,8 +44,10 @@ FOR_COMPILED = 2.5
 """Seconds that are left to trying what compiling brings."""
 TRIAL = 0.5
 """Seconds that one way is tried for, after its first rollout."""
-ROLLOUT = 0.15
-"""Seconds that a rollout should take."""
+ROLLOUT, UPDATE = 0.15, 1.0
+"""Seconds that a rollout should take, and learning from it at most."""
+WEIGHT = 1e-9
+"""Seconds that a weight between hidden layers takes for each sample and visit, about."""
 WARMING_UP = 2
 """Iterations before those that count: the first may only prime normalizers, the next compiles."""
 WORTH = 1.05
@@ -66,7 +69,8 @@ class Trial:
     @property
     def flags(self) -> str:
         """Write the settings as options of `train`."""
-        return " ".join(_flag(name, value) for name, value in self.settings.items())
+        given = {name: value for name, value in self.settings.items() if value is not None}
+        return " ".join(_flag(name, value) for name, value in given.items())
 
     def to_yaml(self) -> str:
         """Write the settings as a config file."""
@@ -124,7 +128,11 @@ def _best(
 def _shortened(config: Config, make: Factory) -> Config:
     """Make rollouts short enough to try many ways: it does not change what a step costs."""
     seconds, _ = seconds_per_step(make, config.seed)
-    most = max(1, int(ROLLOUT / max(seconds * config.envs, 1e-4)))
+    weights = sum(one * other for one, other in pairwise(config.policy.hidden))
+    visit = LEARNING + WEIGHT * weights
+    rollout = ROLLOUT / max(seconds * config.envs, 1e-4)
+    update = UPDATE / (visit * config.learning.visits(config.envs) * config.envs)
+    most = max(1, int(min(rollout, update)))
     learning: dict[str, Any] = {config.algo: config.learning.shortened(config.envs, most)}
     settled = {**learning, "compile": "off", "restore": "fresh", "total_steps": 10**9}
     return config.model_copy(update=settled)
@@ -146,7 +154,7 @@ def _ways_to_step(config: Config, make: Factory) -> Iterator[dict[str, Any]]:
 
 def _refinements(config: Config) -> Iterator[dict[str, Any]]:
     """List what could be changed about the best of those, one after another."""
-    yield {"collector": "auto", "overlap": True}
+    yield {"collector": "auto", "n_proc": None, "overlap": True}
     if cores() > 1:
         yield {"threads": cores()}
     for factor in (2, 4):
@@ -181,6 +189,8 @@ def _measured(
             learner = learner or build_learner(config, collector.spec)
             for _ in range(WARMING_UP):
                 _iterate(collector, learner)
+                if time.monotonic() > deadline:
+                    raise SurefootError("no time left")
             counted = _iterate(collector, learner)
             while counted[1:].sum() < TRIAL and time.monotonic() < deadline:
                 counted += _iterate(collector, learner)
@@ -259,6 +269,7 @@ class Compiler:
 def _compile(written: str, shipped: bytes, wire: Any) -> None:
     os.setpgid(0, 0)  # Ctrl-C is the parent's business, which stops the whole group
     os.nice(19)
+    hardware.keep_memory()  # as in a run
     with suppress(ImportError):  # torch shows progress with it, where it is installed
         from tqdm import tqdm  # type: ignore[import-untyped]
 

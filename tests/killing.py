@@ -110,6 +110,20 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {**SMALL, "total_steps": 3840, "checkpoint_every": "5it", "env_backend": "envpool"},
     ),
     "overlap": ("CartPole-v1", {**WORKERS, "restore": "auto", "overlap": True}),
+    # as for most speed: a worker that finds log-probabilities, and a critic that is compiled
+    "envpool-overlap": (
+        "CartPole-v1",
+        {
+            **SMALL,
+            "envs": 64,
+            "total_steps": 12 * 64 * 65,
+            "checkpoint_every": "3it",
+            "env_backend": "envpool",
+            "overlap": True,
+            "compile": "on",
+            "ppo": {**SMALL["ppo"], "horizon": 65, "minibatch_size": 512, "epochs": 4},
+        },
+    ),
     "compiled": (
         "CartPole-v1",
         {**SMALL, "total_steps": 2560, "checkpoint_every": "4it", "compile": "on"},

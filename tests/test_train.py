@@ -18,9 +18,11 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import surefoot
 from surefoot.core.errors import ConfigError, EnvError, NonFiniteError, RunError
 from surefoot.ending import Interrupted
+from surefoot.learn.ppo import PPO
 from surefoot.run import Run
 from surefoot.runs import summaries
 from tests.counter import Choices, Counter
+from tests.learn.test_compiled import needs_compiler
 
 SMALL: dict[str, Any] = {
     "total_steps": 1280,
@@ -399,6 +401,7 @@ def test_the_last_policy_is_evaluated_too(tmp_path: Path) -> None:
         {"collector": "processes", "n_proc": 2},
         {"collector": "processes", "n_proc": 2, "min_inference_size": 2},
         {"collector": "processes", "n_proc": 1, "overlap": True},
+        pytest.param({"collector": "local", "compile": "on"}, marks=needs_compiler),
     ],
 )
 def test_time_is_divided_without_a_remainder(
@@ -417,6 +420,7 @@ def test_time_is_divided_without_a_remainder(
     monkeypatch.setattr(loop, "report", watch)
     ppo = {"horizon": 64, "minibatch_size": 64, "epochs": 2}
     fixed = {"total_steps": 4096, "envs": 4, "checkpoint_every": "4it", "evaluate_every": "5it"}
+    fixed["policy"] = {"normalize_observations": True}  # so that the second iteration compiles
     surefoot.train("CartPole-v1", out=tmp_path / "run", ppo=ppo, **fixed, **settings)
     assert all(seconds >= 0 for split in parts for seconds in split.values()), parts
     divided = sum(sum(split.values()) for split in parts[1:])
@@ -424,8 +428,31 @@ def test_time_is_divided_without_a_remainder(
     assert divided == pytest.approx(stamps[-1] - stamps[0], rel=0.03, abs=0.02)
     names = {name.removeprefix("time/") for split in parts for name in split}
     waiting = {"waiting"} if settings["collector"] == "processes" else set()
+    compiling = {"compile"} if "compile" in settings else set()
     always = {"environment", "acting", "copying", "update", "evaluation", "reporting", "saving"}
-    assert names == always | waiting
+    assert names == always | waiting | compiling
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"collector": "local"}, {"n_proc": 2}, {"n_proc": 1, "overlap": True}],
+    ids=str,
+)
+def test_updates_have_the_threads_that_are_asked_for_whoever_collects(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update, seen = PPO.update, set()
+
+    def watched(*given: Any) -> Any:
+        seen.add(torch.get_num_threads())
+        return update(*given)
+
+    monkeypatch.setattr(PPO, "update", watched)
+    for threads in (1, 2):
+        given = {"total_steps": 600, "envs": 2, "threads": threads, **settings}
+        surefoot.train("CartPole-v1", out=tmp_path / str(threads), **given)
+        assert seen == {threads}
+        seen.clear()
 
 
 def test_a_word_after_the_end_does_not_undo_it(tmp_path: Path) -> None:

@@ -42,6 +42,14 @@ def test_a_probe_ends_in_time(budget: float) -> None:
     assert [trial.failed for trial in trials if trial.failed]  # there was no time for everything
 
 
+def test_a_probe_ends_in_time_where_learning_takes_long() -> None:
+    config = Config(envs=4, policy={"hidden": (1024, 1024)})
+    begun, trials = time.monotonic(), list[Trial]()
+    tune(config, factory(Counter), trials.append, 12.0)
+    assert time.monotonic() - begun < 16.0
+    assert any(trial.training for trial in trials)
+
+
 @pytest.mark.slow
 def test_compiling_goes_on_meanwhile_whatever_is_set_for_workers() -> None:
     config = SMALL.model_copy(update={"step_timeout": 120.0})

@@ -97,9 +97,10 @@ def _manner(config: Config, spare: bool) -> Manner:
     if config.min_inference_size is not None:
         return Manner(AsTheyCome(), config.min_inference_size, config.envs, in_parent)
     inference = Padded(config.inference_width())
-    if config.overlap:  # this process has something else to do; and who leaves it a core, less
-        alone = config.n_proc == 1  # in the smaller batches of several, last bits would differ
-        judges = alone and spare and config.policy.plain  # and so they would on torch's threads
+    if config.overlap:
+        # Log-probabilities are left to a worker that leaves this process a core, and so has less to
+        # do; but last bits would differ in the smaller batches of several, or on torch's threads.
+        judges = config.n_proc == 1 and spare and config.policy.plain
         return Manner(inference, delegate=as_it_is, judges=judges)
     if spare and not config.policy.plain:
         # A worker steps one lane while the actor, which acts here, is asked for its other. Without

@@ -52,12 +52,13 @@ class Chosen:
     config: Config
     because: str = ""
     backend: str = ""
-    """Whose environment it is and why, if that is worth a word."""
+    """Whose environment it is and why, where there is more than one."""
 
 
-def choose(config: Config, make: Factory) -> Chosen:
-    """Settle whose environments are stepped, and by whom: as configured, or what looks faster."""
-    config, backend = settle_backend(config, make)
+def choose(config: Config, make: Factory, render: bool = False) -> Chosen:
+    """Settle whose environments are stepped, and by whom: as configured, or what looks faster;
+    `render` says whether episodes are to be shown."""
+    config, backend = settle_backend(config, make, render)
     make = stepped(config, make)
     _check(config)
     match config.collector:
@@ -70,14 +71,20 @@ def choose(config: Config, make: Factory) -> Chosen:
     return replace(chosen, backend=backend)
 
 
-def settle_backend(config: Config, make: Factory) -> tuple[Config, str]:
+def settle_backend(config: Config, make: Factory, render: bool = False) -> tuple[Config, str]:
     """Settle whether EnvPool's environment is stepped; say so, and why."""
     if config.env_backend == "gymnasium":
-        return config, ""
-    lacking = envpool.lacks(make) or ("" if envpool.installed() else "it is not installed")
+        return config, "Gymnasium's environment" if envpool.knowable(make) else ""
+    lacking = envpool.lacks(make) or ("it shows nothing" if render else "")
+    lacking = lacking or ("" if envpool.installed() else "it is not installed")
     if config.env_backend == "prefer-envpool" and lacking:
         instead = config.model_copy(update={"env_backend": "gymnasium"})
         return instead, f"Gymnasium's environment, not EnvPool's: {lacking}"
+    if render:
+        raise ConfigError(
+            "EnvPool's environment shows nothing: leave out --render (`surefoot video` films what "
+            "was learned), or train with --env-backend gymnasium"
+        )
     # A pool only comes back as a whole, whatever way fits Gymnasium's environment.
     settled = {"env_backend": "envpool", "restore": "fresh"}
     return config.model_copy(update=settled), "EnvPool's environment"
@@ -135,8 +142,7 @@ def _asked_for(config: Config) -> str:
 
 
 def _processes(config: Config, because: str) -> Chosen:
-    undivided = config.overlap and config.env_backend == "envpool"
-    workers = config.n_proc or (1 if undivided else min(cores(), config.envs))
+    workers = config.n_proc or (1 if config.pool_apart else min(cores(), config.envs))
     return Chosen(config.model_copy(update={"collector": "processes", "n_proc": workers}), because)
 
 
@@ -173,6 +179,8 @@ def _pick(config: Config, make: Factory) -> Chosen:
 def _overlapping(config: Config, make: Factory) -> Chosen:
     """Pick as many workers as there would be anyway, and at least one; but leave the learner a core
     to itself if it has more to do than they. A pool goes to one: its threads wait for no Python."""
+    if config.n_proc is not None:
+        return _processes(config, "overlap")
     if make.divisible:
         settled = {"collector": "processes", "n_proc": 1}
         return Chosen(config.model_copy(update=settled), "overlap")

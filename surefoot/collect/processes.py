@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import sys
@@ -384,11 +383,12 @@ class ProcessStage:
 
     def _look_after(self, seconds: float) -> None:
         """See whether those live and go on from whom something is due; one that has made its last
-        step may take its time to say so."""
+        step and finds log-probabilities may take its time."""
         for lane in {lane.worker: lane for lane in self._due}.values():
-            index, made = lane.worker, self._record.made[lane.rows.start]
+            index, through = lane.worker, self._record.made[lane.rows.start] == self._horizon
+            patience = START_SECONDS if through and self._manner.judges else 0.0
             try:
-                self._workers[index].watch(seconds, math.inf if made == self._horizon else 0.0)
+                self._workers[index].watch(seconds, patience)
             except Lost as lost:
                 self._replace(index, lost)
 

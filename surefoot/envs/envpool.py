@@ -62,9 +62,14 @@ def loaded(name: str) -> Any:
     return library
 
 
+def knowable(make: Factory) -> bool:
+    """Say whether this is a Gymnasium id, of which EnvPool may have a version of its own."""
+    return isinstance(make.function, Registered)
+
+
 def lacks(make: Factory) -> str:
     """Say what this environment asks for that EnvPool does not have; empty if nothing."""
-    if not isinstance(make.function, Registered):
+    if not knowable(make):
         return f"{make.name} is not one of Gymnasium's own environments"
     if make.arguments:
         return f"it takes no environment arguments ({', '.join(make.arguments)})"

@@ -68,7 +68,7 @@ def build_ppo(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> PP
         )
     policy = build_actor_critic(spec, config.policy, config.seed, ppo.popart)
     policy = policy.to(pick(config.device))
-    optimizer, tell = _optimizer(policy, ppo), _once(tell)
+    optimizer, tell = _optimizer(policy, ppo), _first(tell)
     return PPO(
         policy=policy,
         optimizer=optimizer,
@@ -180,19 +180,21 @@ def _valuing(policy: ActorCritic, optimizer: Optimizer, config: Config, tell: Te
     flat, plain = optimizer.flat, PlainCritic(policy)
     if config.compile != "on":
         return Valuing(policy, flat, plain)
-    return Valuing(policy, flat, Compiled(as_function(policy, flat), plain, tell, what="values"))
+    return Valuing(policy, flat, Compiled(as_function(policy, flat), plain, tell))
 
 
-def _once(tell: Tell) -> Tell:
-    """Pass on each error once: what cannot be compiled is in steps and in the critic alike."""
-    errors: set[str] = set()
+def _first(tell: Tell) -> Tell:
+    """Pass on the first that is told alone: a network that cannot be compiled is in steps and in
+    the pass over a rollout alike."""
+    told = False
 
-    def once(entry: Mapping[str, Any]) -> None:
-        if entry["error"] not in errors:
-            errors.add(entry["error"])
+    def first(entry: Mapping[str, Any]) -> None:
+        nonlocal told
+        if not told:
+            told = True
             tell(entry)
 
-    return once
+    return first
 
 
 def _in_torch(policy: ActorCritic, optimizer: Optimizer, ppo: PPOConfig) -> MinibatchStep:

@@ -98,11 +98,10 @@ class Compiled:
         otherwise: Function,
         tell: Callable[[Mapping[str, Any]], None],
         make: Callable[[GraphModule, list[Any]], Graph] = by_inductor,
-        what: str = "updates",
     ) -> None:
-        """`function` is what can be compiled, and `what` users know it as; `make` turns a graph and
-        what it is traced with into what runs it."""
-        self._function, self._what = function, what
+        """`function` is what can be compiled; `make` turns a graph and what it is traced with into
+        what runs it."""
+        self._function = function
         self._otherwise, self._tell, self._make = otherwise, tell, make
         self._graph: Graph | None = None
         self.how, self.compile_seconds = "", 0.0
@@ -131,7 +130,7 @@ class Compiled:
             self._graph, self.how = graph, "compiled"
         except Exception as error:
             self.how = self._otherwise.how
-            message = f"{self._what} are not compiled, which is slower: {_first_line(error)}"
+            message = f"updates are not compiled, which is slower: {_first_line(error)}"
             self._tell({"event": "not-compiled", "message": message, "error": str(error)})
         finally:
             self.compile_seconds = time.perf_counter() - begun

@@ -12,7 +12,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -54,6 +54,8 @@ class Boundary:
     """The step at which the recent episodes were best."""
     update: str = ""
     """How updates are computed; empty if that has not shown yet."""
+    libraries: tuple[str, ...] = ()
+    """Packages that its numbers depend on, beside those that all do."""
 
 
 class Digest(BaseModel):
@@ -136,7 +138,7 @@ class Checkpoints:
             tensors=_digest(tensors),
             state=_digest(content),
             segments=segments,
-            machine=machine(boundary.update),
+            machine=machine(boundary.update, boundary.libraries),
         )
         files = {TENSORS: tensors, STATE: content, MANIFEST: seal(manifest.model_dump())}
         durable.write_directory(path, files)
@@ -220,10 +222,12 @@ def require_saveable(boundary: Boundary) -> None:
         raise ConfigError(f"this run could not be saved: {error}") from None
 
 
-def machine(update: str) -> dict[str, str | int]:
-    """Describe what exact repetition depends on; `update` says how updates are computed."""
+def machine(update: str, libraries: Sequence[str] = ()) -> dict[str, str | int]:
+    """Describe what exact repetition depends on: how updates are computed, and packages that not
+    every run needs, among others."""
     return {
         **_versions(),
+        **{name: metadata.version(name) for name in libraries},
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "threads": torch.get_num_threads(),
@@ -238,9 +242,11 @@ def _versions() -> dict[str, str]:
     return {**found, "python": platform.python_version()}
 
 
-def machine_differences(checkpoint: Checkpoint, update: str) -> list[str]:
+def machine_differences(
+    checkpoint: Checkpoint, update: str, libraries: Sequence[str] = ()
+) -> list[str]:
     """Say what is not as it was when the checkpoint was written."""
-    then, now = checkpoint.manifest.machine, machine(update)
+    then, now = checkpoint.manifest.machine, machine(update, libraries)
     undecided = "update" if not update or not then.get("update") else None
     changed = [key for key in now if then.get(key) != now[key] and key != undecided]
     return [f"{key} was {then.get(key)} and is {now[key]}" for key in changed]

@@ -139,6 +139,12 @@ def test_the_choice_is_written_into_the_run_and_told(
     assert (kept.collector, kept.n_proc) == ("processes", 2)
 
 
+def test_overlap_has_as_many_workers_as_are_asked_for() -> None:
+    settings: Any = {"overlap": True, "n_proc": 2, "ppo": {"epochs": 10_000}}
+    assert chosen(factory(Slow), **settings) == ("processes", 2)
+    assert chosen(factory("CartPole-v1"), env_backend="envpool", **settings) == ("processes", 2)
+
+
 @pytest.mark.parametrize(("epochs", "workers"), [(10, 4), (10_000, 3)])
 def test_overlap_leaves_the_learner_a_core_if_it_has_more_to_do(epochs: int, workers: int) -> None:
     settings: Any = {"overlap": True, "ppo": {"epochs": epochs}}

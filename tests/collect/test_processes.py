@@ -122,7 +122,8 @@ def test_log_probabilities_of_a_lost_worker_are_found_by_the_next(
     with collecting(Marked, n_proc=1, overlap=True, horizon=2000) as collector:
         actor = Unjudging(**vars(actor_for(collector)))
         collector.collect(actor, ahead=True)
-        os.kill(collector._stage._workers[0].pid, signal.SIGKILL)
+        for kill in (signal.SIGSTOP, signal.SIGKILL):
+            os.kill(collector._stage._workers[0].pid, kill)
         rollout = collector.collect(actor)
         assert collector._stage.replaced == 1
         np.testing.assert_array_equal(
@@ -139,6 +140,18 @@ def test_a_worker_that_takes_long_to_find_log_probabilities_does_not_hang(
         actor = Pensive(**vars(actor_for(collector)))
         assert collector.collect(actor).log_prob is not None
         assert collector._stage.replaced == 0
+
+
+def test_a_worker_that_never_finds_log_probabilities_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("surefoot.collect.build.cores", lambda: 2)
+    monkeypatch.setattr("surefoot.collect.processes.START_SECONDS", 0.5)
+    settings: dict[str, Any] = {"n_proc": 1, "overlap": True, "step_timeout": 0.3}
+    with collecting(Marked, **settings) as collector:
+        actor = Pensive(**vars(actor_for(collector)))
+        assert collector.collect(actor).log_prob is not None  # by the parent: all steps were made
+        assert collector._stage.replaced == 1
 
 
 @pytest.mark.parametrize(
