@@ -449,7 +449,7 @@ def test_updates_have_the_threads_that_are_asked_for_whoever_collects(
 
     monkeypatch.setattr(PPO, "update", watched)
     for threads in (1, 2):
-        given = {"total_steps": 600, "envs": 2, "threads": threads, **settings}
+        given: Any = {**SMALL, "total_steps": 256, "threads": threads, **settings}
         surefoot.train("CartPole-v1", out=tmp_path / str(threads), **given)
         assert seen == {threads}
         seen.clear()

@@ -30,6 +30,8 @@ from tests.counter import Counter
 from tests.toys import learner
 
 EVERY_CORE = set(range(os.cpu_count() or 1))
+WITHOUT_BOUNDS = ("BipedalWalker-v3", "LunarLander-v3")
+"""Those of whose observations EnvPool does not say how large they get."""
 ENVS = ["CartPole-v1", "BipedalWalker-v3", "Pendulum-v1", "LunarLander-v3", "Acrobot-v1"]
 
 
@@ -53,8 +55,18 @@ def test_spaces_and_time_limit_are_gymnasiums(env: str) -> None:
     ours = make_vector(factory(env), 2)
     theirs = make_vector(pooled(factory(env), 2, 1), 2)
     assert differences(ours.spec, theirs.spec) == []
-    limit = gymnasium.spec(env).max_episode_steps
-    assert envpool.make_spec(env).config.max_episode_steps == limit
+    single, spec = gymnasium.make(env), envpool.make_spec(env)
+    assert spec.config.max_episode_steps == gymnasium.spec(env).max_episode_steps
+    assert_same_space(spec.gymnasium_action_space, single.action_space)
+    seen = spec.gymnasium_observation_space
+    assert_same_space(seen, single.observation_space, bounded=env not in WITHOUT_BOUNDS)
+
+
+def assert_same_space(one: Any, other: Any, bounded: bool = True) -> None:
+    assert (type(one), one.shape, one.dtype) == (type(other), other.shape, other.dtype)
+    bounds = ("low", "high") if isinstance(other, gymnasium.spaces.Box) else ("n",)
+    for bound in bounds if bounded else ():
+        np.testing.assert_allclose(getattr(one, bound), getattr(other, bound), rtol=1e-5)
 
 
 @pytest.mark.parametrize("env", ENVS)
