@@ -26,13 +26,13 @@ EPISODES = 100
 
 
 def score(work: str, seed: int, out: Path, flags: Sequence[str]) -> dict[str, float]:
-    """Train one seed, unless it is there already, and evaluate best and last policy."""
+    """Train one seed, or go on with it if it is there, and evaluate best and last policy."""
     algo, _, env = work.rpartition("/")
     surefoot = [sys.executable, "-m", "surefoot"]
     train = [*surefoot, "train", env, "--algo", algo or "ppo"]
     train += ["--seed", str(seed), "--out", str(out), *flags]
     go_on = [*surefoot, "resume", str(out)]
-    with out.with_suffix(".log").open("a") as stream:
+    with (out.parent / f"{out.name}.log").open("a") as stream:
         there = (out / "run.json").exists()
         subprocess.run(
             go_on if there else train, stdout=stream, stderr=subprocess.STDOUT, check=True
@@ -58,16 +58,16 @@ def place(work: str, seed: int, root: Path, flags: Sequence[str]) -> Path:
 
 
 def time_to(goal: float, run: Path) -> str:
-    """Say after how many steps an evaluation of a run first reached a return, and after how many
-    seconds of training, evaluations included."""
+    """Say when an evaluation of a run first reached a return: after how many steps, and seconds of
+    iterations, evaluations included."""
     seconds = 0.0
     for line in (run / "metrics.jsonl").read_text().splitlines():
         row = json.loads(line)
         parts = [name for name in row if name.startswith("time/") and "per_" not in name]
         seconds += sum(row[name] for name in parts)
         if row.get("eval/return_mean", -float("inf")) >= goal:
-            return f"{row['step']:,} steps, {seconds:,.0f} s"
-    return "never"
+            return f"reached {goal:g} after {row['step']:,} steps, {seconds:,.0f} s of iterations"
+    return f"never reached {goal:g} in an evaluation"
 
 
 def main() -> None:
@@ -96,8 +96,7 @@ def main() -> None:
             print(f"{env:<28}{which:<6}mean {statistics.fmean(values):8.1f}   seeds: {every}")
     if options.reach is not None:
         for (env, seed), run in zip(work, runs, strict=True):
-            reached = time_to(options.reach, run)
-            print(f"{env} seed {seed}: an evaluation reached {options.reach:g} after {reached}")
+            print(f"{env} seed {seed}: {time_to(options.reach, run)}")
 
 
 if __name__ == "__main__":

@@ -97,8 +97,8 @@ class Config(Model):
     """Arguments for the environment, KEY=VALUE …; values are read as YAML."""
     env_backend: Literal["gymnasium", "envpool", "prefer-envpool"] = "gymnasium"
     """Whose implementation of a Gymnasium id is stepped in training: Gymnasium's, or EnvPool's in
-    C++; prefer-envpool takes EnvPool's where it is installed, and no environment arguments, metrics
-    function or --render are asked for, which it lacks."""
+    C++; prefer-envpool, for ids that EnvPool has, takes EnvPool's where it is installed, and no
+    environment arguments, metrics function or --render are asked for, which it lacks."""
     reset_every: PositiveInt | None = None
     """Cut every episode after this many steps of its row, as a time limit does, in training and in
     evaluations; none: episodes end where the environment ends them, if anywhere."""
@@ -118,8 +118,8 @@ class Config(Model):
     """Who steps the environments: this process, or worker processes. auto times the environment and
     picks what is faster; the choice changes no number."""
     n_proc: PositiveInt | None = None
-    """Worker processes; none: one per core, or with overlap as many as leave the learner what it
-    needs: one has a whole pool of EnvPool's."""
+    """Worker processes; none: one per core; with overlap one for a whole pool of EnvPool's, and
+    with collector auto no more than leave the learner what it needs."""
     min_inference_size: PositiveInt | None = None
     """Let every row go at its own pace, and ask the policy as soon as this many wait for it: faster
     where steps take unequal times, but not the same numbers every time. none: rows in lanes."""

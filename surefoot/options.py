@@ -36,7 +36,8 @@ class TrainOptions(Config, Shown):
     out: Path | None = None
     """Directory of the run; none: a new one under runs/."""
     render: bool = False
-    """Show episodes of the first environment in a window, at their natural pace, while training."""
+    """Show episodes of the first environment in a window, at their natural pace, while training; a
+    preset that prefers EnvPool, which shows nothing, gives way."""
 
 
 class ConfigOptions(Config):
@@ -73,7 +74,8 @@ class ResumeOptions(Shown):
     allow_inexact: bool = False
     """Go on from the last that was saved; begin new episodes where old ones do not come back."""
     render: bool = False
-    """Show episodes of the first environment in a window, at their natural pace, while training."""
+    """Show episodes of the first environment in a window, at their natural pace, while training;
+    not of EnvPool's, which shows nothing."""
     collector: Literal["auto", "local", "processes"] | None = None
     """Who steps the environments from now on; none: as before. It changes no number."""
     n_proc: PositiveInt | None = None

@@ -35,7 +35,7 @@ FOR_STEPPING = ("collector", "n_proc", "step_timeout", "worker_restarts", "on_en
 FOR_WATCHING = ("tensorboard", "wandb", "video_every", "mirror", "mirror_keep", "mirror_wait")
 """Settings that a resume may change: they change no number."""
 SAME_TASK = ("env", "env_args", "score", "reset_every")
-SAME_EPISODES = (*SAME_TASK, "envs", "seed", "restore")
+SAME_EPISODES = (*SAME_TASK, "env_backend", "envs", "seed", "restore")
 """Settings that a fork must share with its parent to compare scores, and to go on in the same
 episodes."""
 
@@ -114,17 +114,24 @@ def _with_workers(config: Config, make: Factory, settings: Mapping[str, Any]) ->
     """Settle anew who steps the environments, if that is asked for."""
     if not settings:
         return config
+    if settings.get("collector") == "local":
+        for name in ("overlap", "min_inference_size"):
+            if (value := getattr(config, name)) != Config.model_fields[name].default:
+                raise ConfigError(
+                    f"this run has {name}={value}, which needs workers, and numbers would change "
+                    f"without; `surefoot fork --collector local` can do without"
+                )
     before = {**dict(config), **_left_behind(settings)}
     return choose(build({"run": before, "argument": settings}), make).config
 
 
 def _left_behind(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Give those settings about workers their defaults that these make pointless, and that change
-    no number: all of them without workers, how many there are where that is chosen anew or there
-    are other environments."""
+    """Give those settings about workers their defaults that these make pointless: all of them
+    without workers, their number where it is chosen anew or there are other environments; and the
+    way back of a pool where it is left."""
     anew = settings.get("collector") == "auto" or "envs" in settings
-    local = settings.get("collector") == "local"
-    names = set(FOR_STEPPING) & set(FOR_WORKERS) if local else {"n_proc"} if anew else set()
+    names = FOR_WORKERS if settings.get("collector") == "local" else ("n_proc",) * anew
+    names += ("restore",) * ("env_backend" in settings)
     return {name: Config.model_fields[name].default for name in names}
 
 
@@ -158,12 +165,12 @@ def fork(
             f"begins; give a larger --total-steps"
         )
     make = Run(parent.path, config, env, metrics).factory({})
+    choice = choose(config, make)
+    config = settle_compile(choice.config)
     same_task, same_episodes = (
         all(getattr(config, name) == getattr(parent.config, name) for name in names)
         for names in (SAME_TASK, SAME_EPISODES)
     )
-    choice = choose(config, make)
-    config = settle_compile(choice.config)
     require_free(config, Path(out) if out else None)
     kind = _kind(state) if same_episodes else find_way(config, make).kind
     with prepared(config, make, kind) as training:

@@ -27,6 +27,7 @@ from surefoot.core.protocols import Learner, Sink
 from surefoot.core.spec import Spec
 from surefoot.core.wishes import Wishes
 from surefoot.ending import Ending, Interrupted, finished, interruptible, stopped
+from surefoot.envs import envpool
 from surefoot.envs.make import Factory, factory, make_some
 from surefoot.envs.names import absolute, name_of, reference, settled
 from surefoot.envs.probe import Kind
@@ -135,9 +136,15 @@ def prepared(config: Config, make: Factory, kind: Kind, render: bool = False) ->
                 collector = Watched(collector, viewer)
             learner = build_learner(config, collector.spec, events)
             progress, recent = Progress(config.total_steps), build_recent(config)
-            libraries = ("envpool",) if config.env_backend == "envpool" else ()
-            parts = (kind, collector, learner, progress, recent, events)
-            yield Training(*parts, libraries=libraries)
+            yield Training(
+                restore_by=kind,
+                collector=collector,
+                learner=learner,
+                progress=progress,
+                recent=recent,
+                events=events,
+                libraries=libraries(config),
+            )
         except BaseException:
             with suppress(Exception):  # what is on its way is worse news
                 collector.close()
@@ -285,6 +292,12 @@ def fit(parts: Parts) -> Ending:
 def build_recent(config: Config) -> RecentEpisodes:
     """Make what remembers the last episodes."""
     return RecentEpisodes(config.recent_episodes, config.score, config.stretches())
+
+
+def libraries(config: Config) -> dict[str, str]:
+    """Return the versions of packages that numbers of such runs depend on, beside those that all
+    do."""
+    return {"envpool": envpool.version()} if config.env_backend == "envpool" else {}
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from surefoot.core.best import Best
@@ -44,8 +45,8 @@ class Training:
     best_evaluation: Best = field(default_factory=Best)
     metrics_bytes: int = 0
     """How much of metrics.jsonl belongs to what was restored."""
-    libraries: tuple[str, ...] = ()
-    """Packages that its numbers depend on, beside those that all do."""
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    """Versions of packages that its numbers depend on, beside those that all do."""
 
     def note(self, progress: Progress, rollout: Rollout, evaluation: float | None) -> None:
         """Count an iteration that is complete."""

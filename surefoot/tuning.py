@@ -46,7 +46,7 @@ TRIAL = 0.5
 """Seconds that one way is tried for, after its first rollout."""
 ROLLOUT, UPDATE = 0.15, 1.0
 """Seconds that a rollout should take, and learning from it at most."""
-WEIGHT = 1e-9
+WEIGHT = 5e-10
 """Seconds that a weight between hidden layers takes for each sample and visit, about."""
 WARMING_UP = 2
 """Iterations before those that count: the first may only prime normalizers, the next compiles."""
@@ -121,14 +121,15 @@ def _best(
         if best and "envs" in change and best.settings.get("envs") != change["envs"]:
             break  # more of them would not be faster either
     if best is None:
-        raise ConfigError(f"{make.name} could not be tried in this time")
+        raise ConfigError(f"{make.name} could not be tried in this time; give --seconds more")
     return best
 
 
 def _shortened(config: Config, make: Factory) -> Config:
     """Make rollouts short enough to try many ways: it does not change what a step costs."""
     seconds, _ = seconds_per_step(make, config.seed)
-    weights = sum(one * other for one, other in pairwise(config.policy.hidden))
+    networks = (config.policy.hidden, config.policy.value_hidden or config.policy.hidden)
+    weights = sum(one * other for sizes in networks for one, other in pairwise(sizes))
     visit = LEARNING + WEIGHT * weights
     rollout = ROLLOUT / max(seconds * config.envs, 1e-4)
     update = UPDATE / (visit * config.learning.visits(config.envs) * config.envs)
@@ -169,7 +170,8 @@ def _tried(config: Config, make: Factory, settings: dict[str, Any], deadline: fl
         settled = choose(config.model_copy(update=settings), make).config
         names = dict.fromkeys(("collector", "n_proc", *settings))
         changed = {name: getattr(settled, name) for name in names}
-        chosen = {n: v for n, v in changed.items() if v != Config.model_fields[n].default}
+        usual = {n: (Config.model_fields[n].default, getattr(config, n)) for n in names}
+        chosen = {n: v for n, v in changed.items() if usual[n] != (v, v)}
         return Trial(chosen, *_measured(settled, make, deadline))
     except SurefootError as error:
         return Trial(settings, failed=str(error).splitlines()[0])

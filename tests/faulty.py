@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -296,9 +297,12 @@ class Closing(Counter):
             file.write("closed\n")
 
 
+@dataclass(frozen=True)
 class Pensive(Lean):
     """An actor that takes its time to find log-probabilities."""
 
+    seconds: float = 0.0
+
     def log_prob(self, obs: Any, action: Any) -> Any:
-        time.sleep(1.5)
+        time.sleep(self.seconds)
         return super().log_prob(obs, action)

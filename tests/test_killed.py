@@ -26,7 +26,7 @@ KILLS = {
     "workers-snapshot": 2,
     "envpool": 2,
     "overlap": 3,
-    "envpool-overlap": 2,
+    "envpool-overlap": 3,
     "compiled": 2,
     "sac": 6,
     "sac-choices": 3,

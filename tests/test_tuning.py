@@ -42,12 +42,21 @@ def test_a_probe_ends_in_time(budget: float) -> None:
     assert [trial.failed for trial in trials if trial.failed]  # there was no time for everything
 
 
+@pytest.mark.slow
 def test_a_probe_ends_in_time_where_learning_takes_long() -> None:
     config = Config(envs=4, policy={"hidden": (1024, 1024)})
     begun, trials = time.monotonic(), list[Trial]()
     tune(config, factory(Counter), trials.append, 12.0)
     assert time.monotonic() - begun < 16.0
     assert any(trial.training for trial in trials)
+
+
+def test_a_preset_is_named_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flags are laid over the preset, which prefers EnvPool here."""
+    monkeypatch.setattr("surefoot.envs.envpool.installed", lambda: False)
+    config = SMALL.model_copy(update={"env_backend": "prefer-envpool"})
+    best = tune(config, factory("CartPole-v1"), budget=9.0)
+    assert "--env-backend gymnasium" in best.flags
 
 
 @pytest.mark.slow

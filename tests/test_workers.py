@@ -245,8 +245,11 @@ def test_a_resume_may_change_who_steps_the_environments(tmp_path: Path) -> None:
 def test_a_resume_does_without_workers_only_where_that_changes_no_number(tmp_path: Path) -> None:
     settings = {**SMALL, "overlap": True, "max_hours": 1e-9}
     surefoot.train("CartPole-v1", out=tmp_path / "run", **settings)
-    with pytest.raises(ConfigError, match=r"overlap=True is for worker processes"):
+    with pytest.raises(ConfigError, match=r"this run has overlap=True, which needs workers"):
         surefoot.resume(tmp_path / "run", collector="local")
+    changed: dict[str, Any] = {"collector": "local", "max_hours": 1}
+    fork = surefoot.fork(tmp_path / "run", out=tmp_path / "fork", **changed)
+    assert not fork.config.overlap
 
 
 def test_what_workers_print_comes_out_where_their_parent_prints(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class Chosen:
     config: Config
     because: str = ""
     backend: str = ""
-    """Whose environment it is and why, where there is more than one."""
+    """Whose environment it is and why, if it is Gymnasium's own or EnvPool's."""
 
 
 def choose(config: Config, make: Factory, render: bool = False) -> Chosen:
@@ -74,7 +74,7 @@ def choose(config: Config, make: Factory, render: bool = False) -> Chosen:
 def settle_backend(config: Config, make: Factory, render: bool = False) -> tuple[Config, str]:
     """Settle whether EnvPool's environment is stepped; say so, and why."""
     if config.env_backend == "gymnasium":
-        return config, "Gymnasium's environment" if envpool.knowable(make) else ""
+        return config, "Gymnasium's environment" if envpool.is_gymnasiums(make) else ""
     lacking = envpool.lacks(make) or ("it shows nothing" if render else "")
     lacking = lacking or ("" if envpool.installed() else "it is not installed")
     if config.env_backend == "prefer-envpool" and lacking:

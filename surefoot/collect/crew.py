@@ -32,6 +32,8 @@ GRACE = 2.0
 """Seconds that a worker gets to close its environments."""
 START_SECONDS = 60.0
 """Seconds that a worker gets at least to start, and for each environment it builds."""
+JUDGING_SECONDS = 60.0
+"""Seconds that a worker gets at least to find log-probabilities."""
 DUMP_SECONDS = 0.5
 """Seconds that a worker gets to say where it hangs."""
 SPIN = 100e-6
@@ -137,9 +139,10 @@ class Member:
             raise ERRORS.get(answer.kind, EnvError)(answer.message) from cause
         return answer
 
-    def watch(self, seconds: float, patience: float = 0.0) -> None:
+    def watch(self, seconds: float, doing: str = "in one call", patience: float = 0.0) -> None:
         """Look after a worker that has had something to do for so long since the last look; raise
-        Lost where it is dead, or has been in one call into an environment for too long."""
+        Lost where it is dead, or has been in one call into an environment for too long. It may be
+        at something else, which may take so many seconds."""
         if self._process.poll() is not None:
             raise self._gone()
         calls = int(self.trail[0])
@@ -147,7 +150,7 @@ class Member:
         self._still = 0.0 if calls != self._calls else self._still + min(seconds, 2 * SLICE)
         self._calls = calls
         if self._still > (limit := max(self._timeout, patience)):
-            raise Lost(f"was in one call for over {limit:g} s", self._stack())
+            raise Lost(f"was {doing} for over {limit:g} s", self._stack())
 
     def end(self) -> None:
         """Kill it, with all processes it started, and let go of the wires; once is enough."""

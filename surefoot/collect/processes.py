@@ -15,7 +15,15 @@ import numpy as np
 
 from surefoot.collect import slab
 from surefoot.collect.care import Care, Losses
-from surefoot.collect.crew import GRACE, SLICE, START_SECONDS, Lost, Member, give_up
+from surefoot.collect.crew import (
+    GRACE,
+    JUDGING_SECONDS,
+    SLICE,
+    START_SECONDS,
+    Lost,
+    Member,
+    give_up,
+)
 from surefoot.collect.facts import Rows
 from surefoot.collect.lanes import Lane, deal, rows_of
 from surefoot.collect.pace import Cue, Inference, Played, Scene, play
@@ -386,9 +394,10 @@ class ProcessStage:
         step and finds log-probabilities may take its time."""
         for lane in {lane.worker: lane for lane in self._due}.values():
             index, through = lane.worker, self._record.made[lane.rows.start] == self._horizon
-            patience = START_SECONDS if through and self._manner.judges else 0.0
+            judging = through and self._manner.judges
+            other = ("finding log-probabilities", JUDGING_SECONDS) if judging else ()
             try:
-                self._workers[index].watch(seconds, patience)
+                self._workers[index].watch(seconds, *other)
             except Lost as lost:
                 self._replace(index, lost)
 

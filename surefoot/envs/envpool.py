@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import metadata
 from types import ModuleType
 from typing import Any
 
@@ -62,14 +63,22 @@ def loaded(name: str) -> Any:
     return library
 
 
-def knowable(make: Factory) -> bool:
-    """Say whether this is a Gymnasium id, of which EnvPool may have a version of its own."""
-    return isinstance(make.function, Registered)
+def version() -> str:
+    """Say which EnvPool is installed."""
+    try:
+        return metadata.version("envpool")
+    except metadata.PackageNotFoundError:  # it was built in place
+        return "unknown"
+
+
+def is_gymnasiums(make: Factory) -> bool:
+    """Say whether this is one of Gymnasium's own, of which EnvPool may have a version too."""
+    return _entry_point(make).startswith("gymnasium.envs.")
 
 
 def lacks(make: Factory) -> str:
     """Say what this environment asks for that EnvPool does not have; empty if nothing."""
-    if not knowable(make):
+    if not isinstance(make.function, Registered):
         return f"{make.name} is not one of Gymnasium's own environments"
     if make.arguments:
         return f"it takes no environment arguments ({', '.join(make.arguments)})"
@@ -81,8 +90,12 @@ def lacks(make: Factory) -> str:
 def estimated_seconds(make: Factory) -> float:
     """Estimate what a step of one row takes a thread. Timing it would mean to load EnvPool, which
     takes a process that has no other use for it a second and 130 MB."""
-    place = str(make.function.spec.entry_point) if isinstance(make.function, Registered) else ""
-    return SIMPLE if place.startswith(FORMULAS) else PHYSICAL
+    return SIMPLE if _entry_point(make).startswith(FORMULAS) else PHYSICAL
+
+
+def _entry_point(make: Factory) -> str:
+    """Say where what is registered is defined; empty for anything else."""
+    return str(make.function.spec.entry_point) if isinstance(make.function, Registered) else ""
 
 
 def pooled(make: Factory, rows: int, threads: int) -> Factory:

@@ -68,7 +68,7 @@ def build_ppo(config: Config, spec: Spec, tell: Tell = lambda entry: None) -> PP
         )
     policy = build_actor_critic(spec, config.policy, config.seed, ppo.popart)
     policy = policy.to(pick(config.device))
-    optimizer, tell = _optimizer(policy, ppo), _first(tell)
+    optimizer, tell = _optimizer(policy, ppo), _once(tell)
     return PPO(
         policy=policy,
         optimizer=optimizer,
@@ -183,18 +183,17 @@ def _valuing(policy: ActorCritic, optimizer: Optimizer, config: Config, tell: Te
     return Valuing(policy, flat, Compiled(as_function(policy, flat), plain, tell))
 
 
-def _first(tell: Tell) -> Tell:
-    """Pass on the first that is told alone: a network that cannot be compiled is in steps and in
-    the pass over a rollout alike."""
-    told = False
+def _once(tell: Tell) -> Tell:
+    """Pass on each error once: a network that cannot be compiled is in steps and in the pass over a
+    rollout alike."""
+    errors: set[str] = set()
 
-    def first(entry: Mapping[str, Any]) -> None:
-        nonlocal told
-        if not told:
-            told = True
+    def once(entry: Mapping[str, Any]) -> None:
+        if entry["error"] not in errors:
+            errors.add(entry["error"])
             tell(entry)
 
-    return first
+    return once
 
 
 def _in_torch(policy: ActorCritic, optimizer: Optimizer, ppo: PPOConfig) -> MinibatchStep:

@@ -130,7 +130,7 @@ class Compiled:
             self._graph, self.how = graph, "compiled"
         except Exception as error:
             self.how = self._otherwise.how
-            message = f"updates are not compiled, which is slower: {_first_line(error)}"
+            message = f"updates are not compiled as a whole, which is slower: {_first_line(error)}"
             self._tell({"event": "not-compiled", "message": message, "error": str(error)})
         finally:
             self.compile_seconds = time.perf_counter() - begun

@@ -12,9 +12,9 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -54,8 +54,8 @@ class Boundary:
     """The step at which the recent episodes were best."""
     update: str = ""
     """How updates are computed; empty if that has not shown yet."""
-    libraries: tuple[str, ...] = ()
-    """Packages that its numbers depend on, beside those that all do."""
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    """Versions of packages that its numbers depend on, beside those that all do."""
 
 
 class Digest(BaseModel):
@@ -222,12 +222,12 @@ def require_saveable(boundary: Boundary) -> None:
         raise ConfigError(f"this run could not be saved: {error}") from None
 
 
-def machine(update: str, libraries: Sequence[str] = ()) -> dict[str, str | int]:
-    """Describe what exact repetition depends on: how updates are computed, and packages that not
-    every run needs, among others."""
+def machine(update: str, libraries: Mapping[str, str]) -> dict[str, str | int]:
+    """Describe what exact repetition depends on: how updates are computed, and versions of packages
+    that not every run needs, among others."""
     return {
         **_versions(),
-        **{name: metadata.version(name) for name in libraries},
+        **libraries,
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "threads": torch.get_num_threads(),
@@ -243,13 +243,13 @@ def _versions() -> dict[str, str]:
 
 
 def machine_differences(
-    checkpoint: Checkpoint, update: str, libraries: Sequence[str] = ()
+    checkpoint: Checkpoint, update: str, libraries: Mapping[str, str]
 ) -> list[str]:
-    """Say what is not as it was when the checkpoint was written."""
+    """Say what is not as it was when the checkpoint was written, and said so."""
     then, now = checkpoint.manifest.machine, machine(update, libraries)
     undecided = "update" if not update or not then.get("update") else None
-    changed = [key for key in now if then.get(key) != now[key] and key != undecided]
-    return [f"{key} was {then.get(key)} and is {now[key]}" for key in changed]
+    changed = [key for key in now if then.get(key, now[key]) != now[key] and key != undecided]
+    return [f"{key} was {then[key]} and is {now[key]}" for key in changed]
 
 
 def describe(path: Path) -> Checkpoint:

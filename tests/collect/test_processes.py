@@ -119,11 +119,12 @@ def test_log_probabilities_of_a_lost_worker_are_found_by_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("surefoot.collect.build.cores", lambda: 2)
-    with collecting(Marked, n_proc=1, overlap=True, horizon=2000) as collector:
+    with collecting(Marked, n_proc=1, overlap=True, horizon=20_000) as collector:
         actor = Unjudging(**vars(actor_for(collector)))
         collector.collect(actor, ahead=True)
-        for kill in (signal.SIGSTOP, signal.SIGKILL):
-            os.kill(collector._stage._workers[0].pid, kill)
+        os.kill(collector._stage._workers[0].pid, signal.SIGSTOP)
+        assert collector._stage._record.made[0] < 20_000  # it is in the middle of it
+        os.kill(collector._stage._workers[0].pid, signal.SIGKILL)
         rollout = collector.collect(actor)
         assert collector._stage.replaced == 1
         np.testing.assert_array_equal(
@@ -137,7 +138,7 @@ def test_a_worker_that_takes_long_to_find_log_probabilities_does_not_hang(
     monkeypatch.setattr("surefoot.collect.build.cores", lambda: 2)
     settings: dict[str, Any] = {"n_proc": 1, "overlap": True, "step_timeout": 0.5}
     with collecting(Marked, **settings) as collector:
-        actor = Pensive(**vars(actor_for(collector)))
+        actor = Pensive(**vars(actor_for(collector)), seconds=1.5)
         assert collector.collect(actor).log_prob is not None
         assert collector._stage.replaced == 0
 
@@ -146,11 +147,12 @@ def test_a_worker_that_never_finds_log_probabilities_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("surefoot.collect.build.cores", lambda: 2)
-    monkeypatch.setattr("surefoot.collect.processes.START_SECONDS", 0.5)
-    settings: dict[str, Any] = {"n_proc": 1, "overlap": True, "step_timeout": 0.3}
+    monkeypatch.setattr("surefoot.collect.processes.JUDGING_SECONDS", 0.1)
+    settings: dict[str, Any] = {"n_proc": 1, "overlap": True, "step_timeout": 2.0}
     with collecting(Marked, **settings) as collector:
-        actor = Pensive(**vars(actor_for(collector)))
-        assert collector.collect(actor).log_prob is not None  # by the parent: all steps were made
+        actor = Pensive(**vars(actor_for(collector)), seconds=6.0)
+        # It has made all steps, so that the parent finds what is missing.
+        assert collector.collect(actor).log_prob is not None
         assert collector._stage.replaced == 1
 
 

@@ -159,6 +159,7 @@ def test_a_trained_policy_scores_alike_on_both(tmp_path: Path) -> None:
     made.policy.load_state_dict(surefoot.load(run.path).network.state_dict())
     here = np.mean([episode.total for episode in collect.collect(made.player()).episodes])
     assert there > 400
+    assert here > 400
     assert here == pytest.approx(there, abs=50)
 
 
@@ -221,6 +222,32 @@ def test_checkpoints_of_a_pool_name_the_version_of_envpool(tmp_path: Path) -> No
         settings: Any = {"total_steps": 300, "env_backend": backend}
         run = surefoot.train("CartPole-v1", out=tmp_path / backend, **settings)
         assert ("envpool" in run.checkpoint("last").manifest.machine) == named
+
+
+def test_another_version_of_envpool_is_said_when_a_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: Any = {"total_steps": 1000, "env_backend": "envpool", "checkpoint_every": "1it"}
+    run = surefoot.train("CartPole-v1", out=tmp_path / "run", **settings)
+    monkeypatch.setattr(pools, "version", lambda: "9.9")
+    surefoot.resume(run.path, total_steps=1300)
+    notes = next(e for e in run.journal() if e["event"] == "resume")["notes"]
+    assert any("envpool was 1." in note and "and is 9.9" in note for note in notes)
+
+
+@pytest.mark.parametrize("backends", [("gymnasium", "envpool"), ("envpool", "gymnasium")])
+def test_a_fork_may_change_to_another_backend_with_new_episodes(
+    backends: tuple[str, str], tmp_path: Path
+) -> None:
+    before, after = backends
+    settings: Any = {"total_steps": 600, "env_backend": before}
+    parent = surefoot.train("CartPole-v1", out=tmp_path / "parent", **settings)
+    more: Any = {"total_steps": 1200, "env_backend": after}
+    fork = surefoot.fork(parent.path, out=tmp_path / "fork", **more)
+    assert fork.condition == "finished"
+    assert fork.config.env_backend == after
+    state = fork.store.read(fork.checkpoint("last").path)[1]
+    assert state["restore"] == {"envpool": "fresh", "gymnasium": "replay"}[after]
 
 
 def test_pools_share_out_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

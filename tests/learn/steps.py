@@ -51,7 +51,7 @@ def assert_same_steps(
         for name, gradient in flat.unpack(mine.first).items():
             difference = flat.unpack(theirs.first)[name] - gradient
             # Sums may cancel, and are then exact to the rounding of what they are made of.
-            size = gradient.norm() + 0.01 * mine.first.norm()
+            size = gradient.norm() + 0.03 * mine.first.norm()
             assert difference.norm() <= 1e-5 * size, name
         torch.testing.assert_close(said, also_said, rtol=1e-5, atol=1e-6)
         assert 0 < said[1 + TERMS.index("clip_fraction")] < 1

@@ -61,7 +61,7 @@ def assert_same_step(plain: SAC, rival: SAC) -> None:
     (_, mine, target, said), (_, theirs, also_target, also_said) = results
     for name, gradient in optimizer.flat.unpack(mine.first).items():
         difference = optimizer.flat.unpack(theirs.first)[name] - gradient
-        assert difference.norm() <= 1e-5 * (gradient.norm() + 0.01 * mine.first.norm()), name
+        assert difference.norm() <= 1e-5 * (gradient.norm() + 0.03 * mine.first.norm()), name
     torch.testing.assert_close(said, also_said, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(target, also_target, rtol=1e-4, atol=1e-5)
 

@@ -84,7 +84,7 @@ def test_values_are_compiled_where_steps_are_and_what_cannot_be_is_told_of_once(
         ppo.update(collect.collect(ppo.actor()), NOW)
         assert (ppo._value.compile_seconds > 0) == (way == "on")
         assert len(events) == expected
-        assert all("updates are not compiled, which is slower" in e["message"] for e in events)
+        assert all("updates are not compiled as a whole" in e["message"] for e in events)
 
 
 def test_an_update_values_whole_chunks_and_the_rest_and_counts_the_time_of_compiling() -> None:
