@@ -89,6 +89,7 @@ ACTIVE = {
     "segfault": _segfault,
     "loop": _loop,
     "sys.exit": lambda: sys.exit(5),
+    "doze": lambda: time.sleep(1.5),
 }
 PASSIVE: dict[str, Any] = {
     "shape": lambda obs, reward, info: (np.zeros(3, np.float32), reward, False, False, info),

@@ -139,10 +139,10 @@ class Member:
             raise ERRORS.get(answer.kind, EnvError)(answer.message) from cause
         return answer
 
-    def watch(self, seconds: float, doing: str = "in one call", patience: float = 0.0) -> None:
+    def watch(self, seconds: float, patience: float = 0.0, doing: str = "in one call") -> None:
         """Look after a worker that has had something to do for so long since the last look; raise
-        Lost where it is dead, or has been in one call into an environment for too long. It may be
-        at something else, which may take so many seconds."""
+        Lost where it is dead, or has been in one call into an environment for too long, or at
+        something else, that may take longer than usual."""
         if self._process.poll() is not None:
             raise self._gone()
         calls = int(self.trail[0])

@@ -395,9 +395,9 @@ class ProcessStage:
         for lane in {lane.worker: lane for lane in self._due}.values():
             index, through = lane.worker, self._record.made[lane.rows.start] == self._horizon
             judging = through and self._manner.judges
-            other = ("finding log-probabilities", JUDGING_SECONDS) if judging else ()
+            longer = (JUDGING_SECONDS, "finding log-probabilities") if judging else ()
             try:
-                self._workers[index].watch(seconds, *other)
+                self._workers[index].watch(seconds, *longer)
             except Lost as lost:
                 self._replace(index, lost)
 

@@ -438,6 +438,12 @@ def test_new_episodes_can_begin_where_old_ones_kill_whoever_plays_them_again(
         assert collector.collect(actor).valid.all()
 
 
+def test_an_environment_may_take_longer_to_build_than_a_step() -> None:
+    events: list[Any] = []
+    play(Faulty, 1, args={"how": "init:doze"}, n_proc=1, envs=1, step_timeout=0.5, events=events)
+    assert events == []
+
+
 def test_what_takes_long_but_not_too_long_is_left_alone() -> None:
     events: list[Any] = []
     limits = {"n_proc": 1, "step_timeout": 0.9, "events": events}
