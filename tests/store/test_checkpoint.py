@@ -67,10 +67,10 @@ def test_the_manifest_says_what_exactness_depends_on(tmp_path: Path) -> None:
     assert manifest["format"] == 2
     names = {"torch", "numpy", "gymnasium", "surefoot", "cpu", "threads", "update", "python"}
     assert names <= set(manifest["machine"])
-    assert checkpoint.machine_differences(written, "") == []
+    assert checkpoint.machine_differences(written, "", {}) == []
     known = store(tmp_path).write(replace(at(2), update="numpy"))
     for update, said in {"numpy": [], "": [], "torch": ["update was numpy and is torch"]}.items():
-        assert checkpoint.machine_differences(known, update) == said
+        assert checkpoint.machine_differences(known, update, {}) == said
 
 
 @pytest.mark.parametrize("name", ["tensors.safetensors", "state.json", "manifest.json"])
