@@ -11,9 +11,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -32,7 +32,7 @@ from surefoot.core.protocols import Collector, Learner
 from surefoot.core.tree import Array
 from surefoot.envs import envpool
 from surefoot.envs.make import Factory, ship, unship
-from surefoot.learn.build import build_learner
+from surefoot.learn.build import build_learner, settle_compile
 
 STARTING = 4.5
 """Seconds that a command takes before and after."""
@@ -50,6 +50,7 @@ WEIGHT = 5e-10
 """Seconds that a weight between hidden layers takes for each sample and visit, about."""
 WARMING_UP = 2
 """Iterations before those that count: the first may only prime normalizers, the next compiles."""
+TOO_SHORT = "not for this run, which is too short to compile or asked not to"
 WORTH = 1.05
 """A way has to be this much faster than the best so far to be preferred."""
 
@@ -65,6 +66,8 @@ class Trial:
     """Steps per second of collecting alone, or of waiting for it."""
     failed: str = ""
     """Why there are no figures, if there are none."""
+    remark: str = ""
+    """Why it is not what to use though it may be fastest, if so."""
 
     @property
     def flags(self) -> str:
@@ -88,18 +91,26 @@ def tune(
     hardware.keep_memory()
     choose(config, make)  # refuses what makes no sense, before anything is tried
     short = _shortened(config, make)
+    # What helps a step that is not compiled may slow down one that is: where a run compiles,
+    # threads are tried with that alone.
+    compiles = settle_compile(config).compile == "on"
+    threads: dict[str, Any] = {"threads": cores()} if cores() > 1 else {}
     with closing(Compiler(short, make, max(CACHED, budget - ENOUGH))) as compiler:
         compiler.wait(budget - ENOUGH)
-        best = _best(config, short, make, tell, deadline, compiler.needs)
-        compiled = compiler.tried(best, deadline)
-    tell(compiled)
-    return compiled if compiled.training > WORTH * best.training else best
+        refinements = _refinements(config, {} if compiles else threads)
+        best = _best(config, short, make, refinements, tell, deadline, compiler.needs)
+        for change in ({}, threads) if compiles and threads else ({},):
+            trial = compiler.tried({**best.settings, "compile": "on", **change}, deadline)
+            tell(trial if compiles or trial.failed else replace(trial, remark=TOO_SHORT))
+            best = trial if compiles and trial.training > WORTH * best.training else best
+    return best
 
 
 def _best(
     config: Config,
     short: Config,
     make: Factory,
+    refinements: Iterable[dict[str, Any]],
     tell: Callable[[Trial], None],
     deadline: float,
     reserved: Callable[[], float],
@@ -116,7 +127,7 @@ def _best(
 
     for settings in _ways_to_step(config, make):
         attempt(settings)
-    for change in _refinements(config):
+    for change in refinements:
         attempt({**(best.settings if best else {}), **change})
         if best and "envs" in change and best.settings.get("envs") != change["envs"]:
             break  # more of them would not be faster either
@@ -153,11 +164,11 @@ def _ways_to_step(config: Config, make: Factory) -> Iterator[dict[str, Any]]:
             yield {"collector": "processes", "n_proc": cores(), **base}
 
 
-def _refinements(config: Config) -> Iterator[dict[str, Any]]:
+def _refinements(config: Config, threads: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """List what could be changed about the best of those, one after another."""
     yield {"collector": "auto", "n_proc": None, "overlap": True}
-    if cores() > 1:
-        yield {"threads": cores()}
+    if threads:
+        yield threads
     for factor in (2, 4):
         yield {"envs": factor * config.envs}
 
@@ -213,8 +224,8 @@ def _iterate(collector: Collector, learner: Learner) -> Array:
 
 
 class Compiler:
-    """A process that compiles what updates do while other ways are tried, and then tries the
-    best of them with it. It has lowest priority, and disturbs the others little."""
+    """A process that compiles what updates do while other ways are tried, and then tries with it
+    what is asked for. It has lowest priority, and disturbs the others little."""
 
     def __init__(self, config: Config, make: Factory, patience: float) -> None:
         """`patience` is in how many seconds it has to be ready."""
@@ -243,8 +254,8 @@ class Compiler:
         self.close()
         return 0.0
 
-    def tried(self, best: Trial, deadline: float) -> Trial:
-        named = {**best.settings, "compile": "on"}
+    def tried(self, named: dict[str, Any], deadline: float) -> Trial:
+        """Try these settings."""
         self.wait(self._until - time.monotonic())
         if not self._ready:
             late = "compiling takes longer, the first time; --seconds 60 would be enough"
@@ -277,13 +288,14 @@ def _compile(written: str, shipped: bytes, wire: Any) -> None:
 
         tqdm.set_lock(threading.RLock())  # one for processes would be left behind
     try:
-        wire.send(_compiled(Config.from_yaml(written), unship(shipped), wire))
+        with suppress(EOFError):  # nobody asks any more
+            _compiled(Config.from_yaml(written), unship(shipped), wire)
     except SurefootError as error:
         wire.send(str(error).splitlines()[0])
 
 
-def _compiled(config: Config, make: Factory, wire: Any) -> tuple[float, float]:
-    """Compile, say so, wait for the best settings, and measure with them."""
+def _compiled(config: Config, make: Factory, wire: Any) -> None:
+    """Compile, say so, and measure with the settings that are asked for."""
     alone = {name: Config.model_fields[name].default for name in (*FOR_WORKERS, "env_backend")}
     mine = config.model_copy(update={**alone, "collector": "local", "compile": "on"})
     torch.set_num_threads(mine.threads)
@@ -295,9 +307,10 @@ def _compiled(config: Config, make: Factory, wire: Any) -> tuple[float, float]:
         for _ in range(WARMING_UP):
             _iterate(collector, learner)
     wire.send(None)
-    best = config.model_copy(update=wire.recv())
-    usable = (best.envs, best.threads) == (mine.envs, mine.threads)
-    return _measured(best, make, time.monotonic() + 60.0, learner if usable else None)
+    while True:
+        asked = config.model_copy(update=wire.recv())
+        usable = (asked.envs, asked.threads) == (mine.envs, mine.threads)
+        wire.send(_measured(asked, make, time.monotonic() + 60.0, learner if usable else None))
 
 
 def _flag(name: str, value: Any) -> str:

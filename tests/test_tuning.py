@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from surefoot.cli import main
+from surefoot.collect.choose import cores
 from surefoot.config import Config, PPOConfig, resolve
 from surefoot.core.errors import ConfigError
 from surefoot.envs.make import factory
@@ -61,12 +62,26 @@ def test_a_preset_is_named_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_compiling_goes_on_meanwhile_whatever_is_set_for_workers() -> None:
-    config = SMALL.model_copy(update={"step_timeout": 120.0})
+    config = SMALL.model_copy(update={"step_timeout": 120.0, "compile": "on"})
     trials: list[Trial] = []
     tune(config, factory(Counter), trials.append, 240.0)  # which a busy machine may need
-    assert trials[-1].settings["compile"] == "on"
-    assert trials[-1].failed == ""
-    assert trials[-1].training > 0
+    alone, with_threads = trials[-2:]
+    for trial in (alone, with_threads):
+        assert trial.settings["compile"] == "on"
+        assert trial.failed == ""
+        assert trial.training > 0
+    assert "threads" not in alone.settings
+    assert with_threads.settings["threads"] == cores()
+    # What helps before compiling may hurt after it.
+    assert all("threads" not in trial.settings for trial in trials[:-2])
+
+
+def test_a_run_that_does_not_compile_is_not_told_to() -> None:
+    trials: list[Trial] = []
+    config = SMALL.model_copy(update={"compile": "off"})
+    best = tune(config, factory(Counter), trials.append, 12.0)
+    assert "compile" not in best.settings
+    assert any("threads" in trial.settings for trial in trials) == (cores() > 1)
 
 
 def test_too_little_time_is_said() -> None:

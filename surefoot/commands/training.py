@@ -134,7 +134,8 @@ def tune_speed(words: list[str]) -> int:
     def show(trial: Trial) -> None:
         speeds = f"{trial.training:10,.0f} {trial.collecting:10,.0f}"
         print(f"{speeds if not trial.failed else '':<21}   {trial.flags}", end="")
-        print(f"   ({trial.failed})" if trial.failed else "", flush=True)
+        said = trial.failed or trial.remark
+        print(f"   ({said})" if said else "", flush=True)
 
     print("steps per second of training, and of collecting alone")
     best = tune(config, make, show, options.seconds - STARTING)
