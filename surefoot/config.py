@@ -33,6 +33,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "sac": {"policy": {"hidden": (256, 256), "activation": "relu"}},
 }
 """What is another default with an algorithm."""
+RARELY = 10
+"""Iterations between two checkpoints, at least, where each of them costs more than to write it."""
 STRETCHES, STRETCH_STEPS = 20, 1_000
 """Where no episode ever ends, so many rollouts stand for episodes, or as many as make so many steps
 of a row."""
@@ -150,7 +152,8 @@ class Config(Model):
     """How many of the last episodes the `recent/` metrics cover."""
     checkpoint_every: Interval | None = None
     """Save after this many steps, or iterations as 200it; none: 20 times a run, but every 2,500
-    steps at most and every 500,000 at least."""
+    steps at most and every 500,000 at least, and with overlap or EnvPool every 10 iterations at
+    most."""
     save_replay: bool = True
     """Save SAC's replay buffer with every checkpoint, each transition once. Without it a resume
     starts with an empty buffer, and is not exact."""
@@ -258,8 +261,12 @@ class Config(Model):
 
     def checkpoint_iterations(self) -> int:
         """Return after how many iterations a checkpoint is due."""
-        default = Steps(count=min(max(self.total_steps // 20, 2_500), 500_000))
-        return (self.checkpoint_every or default).iterations(self.iteration_steps())
+        step = self.iteration_steps()
+        if self.checkpoint_every is not None:
+            return self.checkpoint_every.iterations(step)
+        usual = Steps(count=min(max(self.total_steps // 20, 2_500), 500_000)).iterations(step)
+        # There, nobody plays ahead of a checkpoint, or episodes are cut at it.
+        return max(usual, RARELY) if self.overlap or self.restore == "fresh" else usual
 
     def to_yaml(self) -> str:
         """Write every setting, so that `Config.from_yaml` gives an equal config."""

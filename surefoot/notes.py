@@ -7,7 +7,8 @@ from surefoot.config import Config
 from surefoot.envs.probe import Way
 
 RESTORE_NOTES = {
-    "fresh": "episodes are cut at every checkpoint so that the run resumes exactly",
+    "fresh": "episodes are cut at every checkpoint, after {} iterations (--checkpoint-every), so "
+    "that the run resumes exactly",
     "inexact": "this run cannot be resumed exactly",
 }
 
@@ -26,7 +27,8 @@ def start_notes(choice: Chosen, config: Config, way: Way) -> list[str]:
             f"twenty seconds or more, and a few from torch's cache"
         )
     if way.kind in RESTORE_NOTES:
-        notes.append(f"{RESTORE_NOTES[way.kind]}: {way.because}")
+        note = RESTORE_NOTES[way.kind].format(config.checkpoint_iterations())
+        notes.append(f"{note}: {way.because}")
     return notes
 
 

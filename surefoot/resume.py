@@ -119,7 +119,7 @@ def _with_workers(config: Config, make: Factory, settings: Mapping[str, Any]) ->
             if (value := getattr(config, name)) != Config.model_fields[name].default:
                 raise ConfigError(
                     f"this run has {name}={value}, which needs workers, and numbers would change "
-                    f"without; `surefoot fork --collector local` can do without"
+                    f"without; `surefoot fork RUN --collector local` turns it off"
                 )
     before = {**dict(config), **_left_behind(settings)}
     return choose(build({"run": before, "argument": settings}), make).config

@@ -75,9 +75,10 @@ class Trial:
         given = {name: value for name, value in self.settings.items() if value is not None}
         return " ".join(_flag(name, value) for name, value in given.items())
 
-    def to_yaml(self) -> str:
-        """Write the settings as a config file."""
-        return yaml.safe_dump(self.settings, sort_keys=False)
+
+def to_yaml(settings: dict[str, Any]) -> str:
+    """Write settings as a config file."""
+    return yaml.safe_dump(settings, sort_keys=False)
 
 
 def tune(

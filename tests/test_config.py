@@ -177,6 +177,16 @@ def test_checkpoints_are_spaced_by_the_length_of_the_run() -> None:
     assert iterations(10_000, "30") == 1
 
 
+@pytest.mark.parametrize("costly", [{"overlap": True}, {"restore": "fresh"}], ids=str)
+def test_checkpoints_that_cost_more_than_to_write_them_are_rare(costly: dict[str, Any]) -> None:
+    """Nobody plays ahead of them, or episodes are cut."""
+    usual = {"total_steps": 200_000, "envs": 16, "ppo": {"horizon": 512}}
+    assert resolve("X", None, usual).checkpoint_iterations() == 1
+    assert resolve("X", None, {**usual, **costly}).checkpoint_iterations() == 10
+    often = {**usual, **costly, "checkpoint_every": "2it"}
+    assert resolve("X", None, often).checkpoint_iterations() == 2
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

@@ -93,14 +93,16 @@ def test_flags_and_file_lead_to_what_was_tried(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "fast.yaml"
+    own = ["--ppo.learning-rate", "linear:1e-3:0", "--envs=4", "--ppo.epochs", "3"]
     with pytest.raises(SystemExit) as ended:
-        main(["tune-speed", "CartPole-v1", "--seconds", "13", "--write", str(file)])
+        main(["tune-speed", "--seconds", "13", "CartPole-v1", *own, "--write", str(file)])
     assert ended.value.code == 0
     said = capsys.readouterr().out
     (line,) = [line for line in said.splitlines() if line.startswith("fastest: surefoot train ")]
     words = shlex.split(line.removeprefix("fastest: surefoot train "))
     by_flags, _ = settle(parse(TrainOptions, words, "train"), words)
     assert by_flags == resolve("CartPole-v1", file)
+    assert by_flags.ppo.epochs == 3
 
 
 def test_a_mistake_is_told_before_anything_is_tried(capsys: pytest.CaptureFixture[str]) -> None:

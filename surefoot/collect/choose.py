@@ -76,7 +76,7 @@ def settle_backend(config: Config, make: Factory, render: bool = False) -> tuple
     if config.env_backend == "gymnasium":
         return config, "Gymnasium's environment" if envpool.is_gymnasiums(make) else ""
     lacking = envpool.lacks(make) or ("it shows nothing" if render else "")
-    lacking = lacking or ("" if envpool.installed() else "it is not installed")
+    lacking = lacking or ("" if envpool.installed() else f"it is not installed ({envpool.INSTALL})")
     if config.env_backend == "prefer-envpool" and lacking:
         instead = config.model_copy(update={"env_backend": "gymnasium"})
         return instead, f"Gymnasium's environment, not EnvPool's: {lacking}"
@@ -185,15 +185,16 @@ def _overlapping(config: Config, make: Factory) -> Chosen:
         settled = {"collector": "processes", "n_proc": 1}
         return Chosen(config.model_copy(update=settled), "overlap")
     picked = _pick(config.model_copy(update={"overlap": False}), make)
-    workers, because = picked.config.n_proc or 1, picked.because
+    workers = picked.config.n_proc or 1
+    because = f"overlap; {picked.because}" if picked.config.n_proc else "overlap"
     spare = _spare(config)
     if workers > spare:
         seconds, _ = seconds_per_step(make, config.seed)
         if _learning_is_slower(config, seconds):
-            because = f"an environment step takes {_readable(seconds)}, less than to learn from it"
+            because = f"overlap; a step takes {_readable(seconds)}, less than to learn from it"
             workers = spare
     settled = {"collector": "processes", "n_proc": workers}
-    return Chosen(config.model_copy(update=settled), f"overlap; {because}")
+    return Chosen(config.model_copy(update=settled), because)
 
 
 def _spare(config: Config) -> int:

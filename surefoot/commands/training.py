@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
-from shlex import quote
+from collections.abc import Callable, Collection
+from shlex import join, quote
 from typing import TYPE_CHECKING, Any
 
 from surefoot.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from surefoot.config import Config
     from surefoot.options import Shown
     from surefoot.run import Run
 
@@ -127,7 +128,7 @@ def tune_speed(words: list[str]) -> int:
     if options.write and not options.write.parent.is_dir():
         raise ConfigError(f"--write {options.write}: there is no directory {options.write.parent}")
     from surefoot.envs.make import factory
-    from surefoot.tuning import STARTING, Trial, tune
+    from surefoot.tuning import STARTING, Trial, to_yaml, tune
 
     make = factory(config.env, config.env_args, config.metrics, config.reset_every)
 
@@ -137,16 +138,51 @@ def tune_speed(words: list[str]) -> int:
         said = trial.failed or trial.remark
         print(f"   ({said})" if said else "", flush=True)
 
-    print("steps per second of training, and of collecting alone")
+    print("steps per second of training, and of collecting alone (with overlap, of waiting for it)")
     best = tune(config, make, show, options.seconds - STARTING)
-    print(f"\nfastest: surefoot train {quote(config.env)} {best.flags}")
+    own = _own_words(words, (*best.settings, "seconds", "write"), options.env)
+    print(f"\nfastest: surefoot train {join([options.env, *own])} {best.flags}".rstrip())
     changing = [name for name in best.settings if name in CHANGE_NUMBERS]
     if changing:
         print(f"These change what is learned, not only how fast: {', '.join(changing)}.")
     if options.write:
-        options.write.write_text(best.to_yaml())
+        options.write.write_text(to_yaml({**_own_settings(config), **best.settings}))
         print(f"written to {options.write}")
     return 0
+
+
+def _own_words(words: list[str], names: Collection[str], env: str) -> list[str]:
+    """Return words of the command line without the environment, and without the options of these
+    names and what belongs to them."""
+    dropped = {f"--{part}{name}".replace("_", "-") for name in names for part in ("", "no-")}
+    place, kept, keeping = words.index(env), list[str](), True
+    for word in [*words[:place], *words[place + 1 :]]:
+        if word.startswith("--"):
+            keeping = word.partition("=")[0].replace("_", "-") not in dropped
+        if keeping:
+            kept.append(word)
+    return kept
+
+
+def _own_settings(config: Config) -> dict[str, Any]:
+    """Return the settings that are not as the environment's preset has them."""
+    from surefoot.config import resolve
+
+    preset = resolve(config.env, None, {"algo": config.algo}).model_dump(mode="json")
+    differing = _differing(preset, config.model_dump(mode="json"))
+    return {**({} if config.algo == "ppo" else {"algo": config.algo}), **differing}
+
+
+def _differing(usual: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return what is given that is not as usual, group by group."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        groups = isinstance(value, dict) and isinstance(usual[name], dict)
+        if groups and value.keys() == usual[name].keys():
+            found |= {name: inner} if (inner := _differing(usual[name], value)) else {}
+        elif value != usual[name]:
+            found[name] = value
+    return found
 
 
 def _finished(work: Callable[[], Run], options: Shown) -> int:

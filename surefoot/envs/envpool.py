@@ -30,6 +30,7 @@ from surefoot.envs.make import Factory
 from surefoot.envs.names import Imported, Registered
 
 REMEDY = "use --env-backend gymnasium"
+INSTALL = "pip install 'surefoot[envpool]'"
 USUAL = ("classic_control", "box2d", "mujoco.gym", "toy_text")
 """Families of environments that load quickly."""
 SIMPLE, PHYSICAL = 8e-6, 80e-6
@@ -103,7 +104,7 @@ def pooled(make: Factory, rows: int, threads: int) -> Factory:
     if reason := lacks(make):
         raise ConfigError(f"EnvPool cannot be used: {reason}; {REMEDY}")
     if not installed():
-        raise ConfigError(f"EnvPool is not installed: pip install 'surefoot[envpool]', or {REMEDY}")
+        raise ConfigError(f"EnvPool is not installed: {INSTALL}, or {REMEDY}")
     arguments = {"name": make.name, "rows": rows, "threads": threads, "limit": make.reset_every}
     return Factory(f"{make.name} (EnvPool)", POOL, arguments, divisible=True)
 
