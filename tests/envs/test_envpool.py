@@ -240,12 +240,13 @@ def test_a_fork_may_change_to_another_backend_with_new_episodes(
     backends: tuple[str, str], tmp_path: Path
 ) -> None:
     before, after = backends
-    settings: Any = {"total_steps": 600, "env_backend": before}
+    settings: Any = {"total_steps": 600, "env_backend": before, "restore": "fresh"}
     parent = surefoot.train("CartPole-v1", out=tmp_path / "parent", **settings)
     more: Any = {"total_steps": 1200, "env_backend": after}
     fork = surefoot.fork(parent.path, out=tmp_path / "fork", **more)
     assert fork.condition == "finished"
     assert fork.config.env_backend == after
+    assert "every row begins a new episode" in fork.journal()[0]["message"]
     state = fork.store.read(fork.checkpoint("last").path)[1]
     assert state["restore"] == {"envpool": "fresh", "gymnasium": "replay"}[after]
 
