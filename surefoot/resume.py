@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from surefoot.collect.build import find_way
-from surefoot.collect.choose import FOR_WORKERS, Chosen, choose, settle_backend
+from surefoot.collect.choose import FOR_WORKERS, Chosen, choose, require_cores, settle_backend
 from surefoot.config import Config, Output, PolicyConfig, build, require_own
 from surefoot.core import tree
 from surefoot.core.best import Best
@@ -167,6 +167,7 @@ def fork(
     make = Run(parent.path, config, env, metrics).factory({})
     choice = choose(config, make)
     config = settle_compile(choice.config)
+    require_cores(config)
     same_task, same_episodes = (
         all(getattr(config, name) == getattr(parent.config, name) for name in names)
         for names in (SAME_TASK, SAME_EPISODES)

@@ -14,7 +14,7 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from surefoot.collect.build import build_collector, find_way
-from surefoot.collect.choose import choose
+from surefoot.collect.choose import choose, require_cores
 from surefoot.collect.viewer import Viewer, Watched
 from surefoot.config import Config, Output, resolve
 from surefoot.core import hardware, signals
@@ -103,6 +103,7 @@ def train(
     make = factory(env, config.env_args, measure, config.reset_every)
     choice = choose(config.model_copy(update={"metrics": reference(measure)}), make, render)
     config = settle_compile(choice.config)
+    require_cores(config)
     require_free(config, Path(out) if out else None)
     way = find_way(config, make)
     with prepared(config, make, way.kind, render) as training:

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -23,10 +23,18 @@ import yaml
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from surefoot.collect.build import build_collector
-from surefoot.collect.choose import FOR_WORKERS, LEARNING, choose, cores, seconds_per_step
+from surefoot.collect.choose import (
+    FOR_WORKERS,
+    LEARNING,
+    choose,
+    most_threads,
+    require_cores,
+    seconds_per_step,
+)
 from surefoot.config import Config
 from surefoot.core import hardware
 from surefoot.core.errors import ConfigError, SurefootError
+from surefoot.core.hardware import cores
 from surefoot.core.progress import Progress
 from surefoot.core.protocols import Collector, Learner
 from surefoot.core.tree import Array
@@ -90,17 +98,15 @@ def tune(
     """Try ways to train, and return the fastest; `tell` hears of each."""
     deadline = time.monotonic() + budget
     hardware.keep_memory()
-    choose(config, make)  # refuses what makes no sense, before anything is tried
+    require_cores(choose(config, make).config)  # what makes no sense is refused before all else
     short = _shortened(config, make)
     # What helps a step that is not compiled may slow down one that is: where a run compiles,
     # threads are tried with that alone.
     compiles = settle_compile(config).compile == "on"
-    threads: dict[str, Any] = {"threads": cores()} if cores() > 1 else {}
     with closing(Compiler(short, make, max(CACHED, budget - ENOUGH))) as compiler:
         compiler.wait(budget - ENOUGH)
-        refinements = _refinements(config, {} if compiles else threads)
-        best = _best(config, short, make, refinements, tell, deadline, compiler.needs)
-        for change in ({}, threads) if compiles and threads else ({},):
+        best = _best(config, short, make, not compiles, tell, deadline, compiler.needs)
+        for change in ({}, *_more_threads(config, best.settings)) if compiles else ({},):
             trial = compiler.tried({**best.settings, "compile": "on", **change}, deadline)
             tell(trial if compiles or trial.failed else replace(trial, remark=TOO_SHORT))
             best = trial if compiles and trial.training > WORTH * best.training else best
@@ -111,26 +117,32 @@ def _best(
     config: Config,
     short: Config,
     make: Factory,
-    refinements: Iterable[dict[str, Any]],
+    threads: bool,
     tell: Callable[[Trial], None],
     deadline: float,
     reserved: Callable[[], float],
 ) -> Trial:
-    """Try everything that needs no compiling, for which some seconds are reserved."""
+    """Try everything that needs no compiling, for which some seconds are reserved; `threads` says
+    whether to try several of torch."""
     best: Trial | None = None
 
-    def attempt(settings: dict[str, Any]) -> None:
+    def attempt(change: dict[str, Any]) -> None:
+        """Try what is best so far with a change."""
         nonlocal best
+        settings = {**(best.settings if best else {}), **change}
         trial = _tried(short, make, settings, deadline - reserved())
         tell(trial)
         if not trial.failed and (best is None or trial.training > WORTH * best.training):
             best = trial
 
-    for settings in _ways_to_step(config, make):
-        attempt(settings)
-    for change in refinements:
-        attempt({**(best.settings if best else {}), **change})
-        if best and "envs" in change and best.settings.get("envs") != change["envs"]:
+    for way in _ways_to_step(config, make):
+        attempt({"n_proc": None, **way})
+    attempt({"collector": "auto", "n_proc": None, "overlap": True})
+    for change in _more_threads(config, best.settings if best else {}) if threads else ():
+        attempt(change)
+    for factor in (2, 4):
+        attempt({"envs": factor * config.envs})
+        if best and best.settings.get("envs") != factor * config.envs:
             break  # more of them would not be faster either
     if best is None:
         raise ConfigError(f"{make.name} could not be tried in this time; give --seconds more")
@@ -165,13 +177,10 @@ def _ways_to_step(config: Config, make: Factory) -> Iterator[dict[str, Any]]:
             yield {"collector": "processes", "n_proc": cores(), **base}
 
 
-def _refinements(config: Config, threads: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """List what could be changed about the best of those, one after another."""
-    yield {"collector": "auto", "n_proc": None, "overlap": True}
-    if threads:
-        yield threads
-    for factor in (2, 4):
-        yield {"envs": factor * config.envs}
+def _more_threads(config: Config, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """List how else torch could be run with these settings: on all cores that it can have."""
+    most = most_threads(config.model_copy(update=settings))
+    return [{"threads": most}] if most > 1 else []
 
 
 def _tried(config: Config, make: Factory, settings: dict[str, Any], deadline: float) -> Trial:
@@ -180,6 +189,7 @@ def _tried(config: Config, make: Factory, settings: dict[str, Any], deadline: fl
         return Trial(settings, failed="no time left")
     try:
         settled = choose(config.model_copy(update=settings), make).config
+        require_cores(settled)
         names = dict.fromkeys(("collector", "n_proc", *settings))
         changed = {name: getattr(settled, name) for name in names}
         usual = {n: (Config.model_fields[n].default, getattr(config, n)) for n in names}

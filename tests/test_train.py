@@ -448,6 +448,7 @@ def test_updates_have_the_threads_that_are_asked_for_whoever_collects(
         return update(*given)
 
     monkeypatch.setattr(PPO, "update", watched)
+    monkeypatch.setattr("surefoot.collect.choose.cores", lambda: 4)
     for threads in (1, 2):
         given: Any = {**SMALL, "total_steps": 256, "threads": threads, **settings}
         surefoot.train("CartPole-v1", out=tmp_path / str(threads), **given)

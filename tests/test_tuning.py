@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from surefoot.cli import main
-from surefoot.collect.choose import cores
 from surefoot.config import Config, PPOConfig, resolve
 from surefoot.core.errors import ConfigError
+from surefoot.core.hardware import cores
 from surefoot.envs.make import factory
 from surefoot.options import TrainOptions
 from surefoot.parsing import parse, settle

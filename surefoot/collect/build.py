@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 from surefoot.collect.care import Care
-from surefoot.collect.choose import choose, cores, stepped
+from surefoot.collect.choose import choose, stepped
 from surefoot.collect.collector import StageCollector
 from surefoot.collect.crew import SPIN, settle_in_worker
 from surefoot.collect.local import local_collector
@@ -17,6 +17,7 @@ from surefoot.collect.pace import AsTheyCome, Padded
 from surefoot.collect.processes import Manner, ProcessStage, as_it_is, in_parent
 from surefoot.collect.restoration import Fresh, Inexact, Replay, Restoration, Snapshots
 from surefoot.config import Config
+from surefoot.core.hardware import cores
 from surefoot.core.protocols import Collector, Replayable, Snapshotted
 from surefoot.envs import envpool, probe
 from surefoot.envs.make import Factory, make_vector

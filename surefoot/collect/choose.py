@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import numpy as np
 from surefoot.config import Config
 from surefoot.core import seeding
 from surefoot.core.errors import ConfigError
+from surefoot.core.hardware import cores
 from surefoot.core.seeding import EpisodeSeeds, Purpose
 from surefoot.envs import envpool
 from surefoot.envs.make import Factory, make_some
@@ -98,17 +98,31 @@ def stepped(config: Config, make: Factory) -> Factory:
 
 
 def pool_threads(config: Config, make: Factory) -> int:
-    """Count the threads of a pool of such environments: its share of the cores. With overlap they
-    are shared with the learner, unless it has more to do than they, and so keeps a core."""
-    seconds, free = envpool.estimated_seconds(make), cores()
-    if config.overlap and _learning_is_slower(config, seconds):
-        free = _spare(config)
-    return max(1, free // (config.n_proc or 1))
+    """Count the threads of a pool of such environments: its share of the cores."""
+    seconds = envpool.estimated_seconds(make)
+    apart = config.overlap and _learner_apart(config, seconds)
+    return max(1, (_spare(config) if apart else cores()) // (config.n_proc or 1))
 
 
-def cores() -> int:
-    """Count the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def most_threads(config: Config) -> int:
+    """Count the cores that torch can have: all, but for one where others play meanwhile."""
+    return max(1, cores() - config.overlap)
+
+
+def require_cores(config: Config) -> None:
+    """Refuse more threads than there are cores for; a run that goes on elsewhere may need them."""
+    if said := crowded(config):
+        instead = " or drop overlap," if config.overlap and cores() > 1 else ""
+        raise ConfigError(f"{said};{instead} lower it to {most_threads(config)}")
+
+
+def crowded(config: Config) -> str:
+    """Say so if torch has more threads than there are cores for."""
+    if config.threads <= most_threads(config):
+        return ""
+    beside = " beside those who play (overlap)" if config.overlap else ""
+    there_are = "is 1 core" if cores() == 1 else f"are {cores()} cores"
+    return f"threads={config.threads}{beside} is too much where there {there_are}"
 
 
 def _check(config: Config) -> None:
@@ -187,12 +201,11 @@ def _overlapping(config: Config, make: Factory) -> Chosen:
     picked = _pick(config.model_copy(update={"overlap": False}), make)
     workers = picked.config.n_proc or 1
     because = f"overlap; {picked.because}" if picked.config.n_proc else "overlap"
-    spare = _spare(config)
-    if workers > spare:
+    if workers > _spare(config):
         seconds, _ = seconds_per_step(make, config.seed)
-        if _learning_is_slower(config, seconds):
-            because = f"overlap; a step takes {_readable(seconds)}, less than to learn from it"
-            workers = spare
+        if _learner_apart(config, seconds):
+            because = f"overlap, beside the learner; a step takes {_readable(seconds)}"
+            workers = _spare(config)
     settled = {"collector": "processes", "n_proc": workers}
     return Chosen(config.model_copy(update=settled), because)
 
@@ -202,10 +215,12 @@ def _spare(config: Config) -> int:
     return max(1, cores() - config.threads)
 
 
-def _learning_is_slower(config: Config, seconds: float) -> bool:
-    """Say whether the learner has more to do on its cores than others on what it leaves, where a
-    step takes them so many seconds."""
-    return seconds / _spare(config) <= LEARNING * config.learning.visits(config.envs)
+def _learner_apart(config: Config, seconds: float) -> bool:
+    """Say whether the learner keeps cores to itself while others play, whom a step takes so many
+    seconds. One thread takes what they leave idle, unless it has more to do than they on what it
+    leaves. Several wait for each other whenever one of them has no core."""
+    learning = LEARNING * config.learning.visits(config.envs)
+    return config.threads > 1 or seconds / _spare(config) <= learning
 
 
 def worthwhile(seconds: float, envs: int, total_steps: int, workers: int) -> bool:

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+CGROUP = "/sys/fs/cgroup"
+"""Where a container says what it may have."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT, LARGE = 128 << 20, 32 << 20
 """Bytes at the end of the heap that are kept for arrays to come; and of an array that lies outside.
@@ -30,9 +32,19 @@ def described() -> str:
     lines = _lines("/proc/cpuinfo")
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     cpu = next(names, "") or platform.processor() or platform.machine()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return f"{cores} core{'s' * (cores != 1)} of {cpu}, {memory / 2**30:.0f} GiB"
+    return f"{cores()} core{'s' * (cores() != 1)} of {cpu}, {memory / 2**30:.0f} GiB"
+
+
+def cores() -> int:
+    """Count the cores that this process may use: those it may run on, or fewer where a container
+    has a share of the time of all."""
+    bound = hasattr(os, "sched_getaffinity")
+    free = len(os.sched_getaffinity(0)) if bound else os.cpu_count() or 1
+    quota, period = (*"".join(_lines(f"{CGROUP}/cpu.max")).split(), "", "")[:2]
+    if quota.isdigit() and period.isdigit():
+        free = min(free, int(quota) // int(period))
+    return max(1, free)
 
 
 def free_memory() -> int:
@@ -40,9 +52,9 @@ def free_memory() -> int:
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     told = (line.split() for line in _lines("/proc/meminfo"))
     found += [1024 * int(words[1]) for words in told if words[:1] == ["MemAvailable:"]]
-    limit, used = (_lines(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    limit, used = (_lines(f"{CGROUP}/memory.{name}") for name in ("max", "current"))
     if limit and used and limit[0].isdigit():  # a container may have less than its machine
-        told = (line.split() for line in _lines("/sys/fs/cgroup/memory.stat"))
+        told = (line.split() for line in _lines(f"{CGROUP}/memory.stat"))
         cached = sum(int(words[1]) for words in told if words[:1] == ["inactive_file"])
         found.append(int(limit[0]) - int(used[0]) + cached)
     return min(found)

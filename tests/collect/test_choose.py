@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +150,49 @@ def test_overlap_has_as_many_workers_as_are_asked_for() -> None:
 def test_overlap_leaves_the_learner_a_core_if_it_has_more_to_do(epochs: int, workers: int) -> None:
     settings: Any = {"overlap": True, "ppo": {"epochs": epochs}}
     assert chosen(factory(Slow), **settings) == ("processes", workers)
+
+
+def test_several_threads_of_torch_have_cores_of_their_own_beside_workers() -> None:
+    settings: Any = {"overlap": True, "ppo": {"epochs": 10}}
+    assert chosen(factory(Slow), threads=2, **settings) == ("processes", 2)
+    assert chosen(factory(Slow), threads=3, **settings) == ("processes", 1)
+
+
+@pytest.mark.parametrize(
+    ("threads", "overlap", "remedy"),
+    [
+        (4, False, None),
+        (3, True, None),
+        (5, False, r"threads=5 is too much where there are 4 cores; lower it to 4"),
+        (4, True, r"threads=4 beside .* \(overlap\) is too .*; or drop overlap, lower it to 3"),
+    ],
+)
+def test_more_threads_than_there_are_cores_for_are_refused(
+    threads: int, overlap: bool, remedy: str | None
+) -> None:
+    config = Config(threads=threads, overlap=overlap)
+    with pytest.raises(ConfigError, match=remedy) if remedy else nullcontext():
+        choosing.require_cores(config)
+
+
+def test_one_core_is_enough_for_one_thread_and_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "cores", lambda: 1)
+    choosing.require_cores(Config(overlap=True))
+
+
+def test_a_run_keeps_its_threads_where_there_are_fewer_cores_and_a_new_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"total_steps": 600, "threads": 3, "compile": "off"}
+    run = surefoot.train("CartPole-v1", out=tmp_path / "run", **settings)
+    monkeypatch.setattr(choosing, "cores", lambda: 2)
+    surefoot.resume(run.path, total_steps=1_200)
+    (resumed,) = [entry for entry in run.journal() if entry["event"] == "resume"]
+    assert "threads=3 is too much where there are 2 cores: as exact" in resumed["message"]
+    for anew in (
+        lambda: surefoot.train("CartPole-v1", out=tmp_path / "new", **settings),
+        lambda: surefoot.fork(run.path, out=tmp_path / "new", total_steps=2_400),
+    ):
+        with pytest.raises(ConfigError, match="lower it to 2"):
+            anew()
+    assert not (tmp_path / "new").exists()

@@ -1,10 +1,13 @@
-"""Memory that arrays leave behind stays with the process."""
+"""What a process may have is counted, and memory that arrays leave behind stays with it."""
 
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from surefoot.core import hardware
 
 COUNTED = """
 import resource
@@ -33,3 +36,24 @@ def page_faults(keep: str) -> int:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="others do as they like")
 def test_memory_of_arrays_that_are_gone_is_kept_for_the_next() -> None:
     assert page_faults("hardware.keep_memory()") < 0.1 * page_faults("")
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("250000 100000", 2),
+        ("50000 100000", 1),
+        ("900000 100000", 4),
+        ("max 100000", 4),
+        ("", 4),
+        (None, 4),
+    ],
+)
+def test_a_share_of_a_machines_time_counts_as_that_many_cores(
+    told: str | None, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hardware, "CGROUP", tmp_path)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(4)), raising=False)
+    if told is not None:
+        (tmp_path / "cpu.max").write_text(f"{told}\n")
+    assert hardware.cores() == expected

@@ -266,11 +266,12 @@ def test_pools_share_out_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         ("CartPole-v1", {"overlap": False}, 8),
         ("CartPole-v1", {"n_proc": 2}, 3),
         ("BipedalWalker-v3", {"ppo": PPOConfig(epochs=3)}, 8),
+        ("BipedalWalker-v3", {"ppo": PPOConfig(epochs=3), "threads": 2}, 6),
         ("BipedalWalker-v3", {"algo": "sac"}, 7),
     ],
     ids=str,
 )
-def test_a_pool_leaves_a_core_to_a_learner_that_has_more_to_do(
+def test_a_pool_leaves_cores_to_a_learner_that_has_more_to_do_or_several_threads(
     env: str, settings: Any, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("surefoot.collect.choose.cores", lambda: 8)
