@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations, product
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -14,25 +15,65 @@ from surefoot.learn.step import TERMS, MinibatchStep, Step
 from tests.toys import ENVS, collector, estimated, in_torch, learner
 
 NOW = Progress(total_steps=10_000)
-OPTIONS: list[dict[str, Any]] = [
-    {},
-    {"value_clip_range": 0.1, "entropy_coefficient": 0.01},
-    {"microbatch_size": 5, "max_grad_norm": None},
-    {"value_learning_rate": 1e-3, "max_grad_norm": 1e-3},
-    {"advantages": "rollout", "clip_range": "linear:0.3:0.1"},
-    {"advantages": "off", "learning_rate": "adaptive:0.01:0.01"},
+Settings: TypeAlias = Sequence[Sequence[dict[str, Any]]]
+POLICIES: Settings = [
+    [{"activation": name} for name in ("tanh", "relu", "elu", "silu", "leaky_relu", "gelu")],
+    [{}, {"shared_trunk": True}, {"value_hidden": (8,)}, {"hidden": ()}],
+    [{}, {"normalize_observations": True}],
 ]
-POLICIES: list[dict[str, Any]] = [
-    {},
-    {"shared_trunk": True, "activation": "silu"},
-    {"normalize_observations": True, "value_hidden": (8,), "activation": "gelu"},
+OPTIONS: Settings = [
+    [{}, {"microbatch_size": 5}],
+    [{}, {"max_grad_norm": None}, {"max_grad_norm": 1e-3}],
+    [{}, {"learning_rate": "adaptive:0.01:0.01"}, {"value_learning_rate": 1e-3}],
+    [{"advantages": name} for name in ("minibatch", "rollout", "off")],
+    [{}, {"value_clip_range": 0.1}],
+    [{}, {"entropy_coefficient": 0.01}],
+    [{}, {"clip_range": "linear:0.3:0.1"}],
+    [{}, {"popart": 0.5}],
 ]
+"""All that a step of PPO depends on, beside the kind of actions: one of each list."""
 
 
-def assert_same_steps(
-    kind: str, options: dict[str, Any], policy: Any, other: Callable[[MinibatchStep], Step]
-) -> None:
+class Case(NamedTuple):
+    """An action kind, and settings of the policy and of PPO."""
+
+    kind: str
+    policy: dict[str, Any]
+    options: dict[str, Any]
+
+
+def cases(kinds: Iterable[str], policies: Settings, options: Settings) -> list[Case]:
+    """Choose few cases in which every two settings meet; each has one of every list."""
+    rows = covering([[{"kind": kind} for kind in kinds], *policies, *options])
+    apart = 1 + len(policies)
+    return [Case(row[0]["kind"], _all(row[1:apart]), _all(row[apart:])) for row in rows]
+
+
+def _all(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {name: value for setting in settings for name, value in setting.items()}
+
+
+def covering(lists: Settings) -> list[list[dict[str, Any]]]:
+    """Choose one of each list, again and again, until every two of different lists have met."""
+    numbers = [[(place, n) for n in range(len(values))] for place, values in enumerate(lists)]
+    left = {pair for one, other in combinations(numbers, 2) for pair in product(one, other)}
+    chosen = []
+    while left:
+        row = dict(min(left))
+        for place in sorted(set(range(len(lists))) - set(row)):
+            meets = [
+                sum(tuple(sorted([item, (place, n)])) in left for item in row.items())
+                for n in range(len(lists[place]))
+            ]
+            row[place] = meets.index(max(meets))
+        left -= set(combinations(sorted(row.items()), 2))
+        chosen.append([values[row[place]] for place, values in enumerate(lists)])
+    return chosen
+
+
+def assert_same_steps(case: Case, other: Callable[[MinibatchStep], Step]) -> None:
     """Compare gradients tensor by tensor, what is measured, and where an update leads."""
+    kind, policy, options = case
     collect = collector(ENVS[kind])
     plain, rival = (learner(collect.spec, policy, minibatch_size=24, **options) for _ in range(2))
     plain._step, rival._step = in_torch(plain), other(in_torch(rival))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from itertools import combinations, product
 from typing import Any
 
 import pytest
@@ -24,8 +25,10 @@ from surefoot.learn.compiled import (
 )
 from surefoot.learn.ppo import PPO
 from surefoot.learn.step import MinibatchStep
-from tests.learn.steps import NOW, OPTIONS, POLICIES, assert_same_steps
+from tests.learn.steps import NOW, OPTIONS, POLICIES, Case, assert_same_steps, cases, covering
 from tests.toys import ENVS, collector, in_torch, learner
+
+CASES = cases(ENVS, POLICIES, OPTIONS)
 
 
 def with_step(ppo: PPO, backend: str, events: list[Any] | None = None) -> PPO:
@@ -40,17 +43,24 @@ def compiled(step: MinibatchStep, backend: str, events: list[Any]) -> Compiled:
     return Compiled(function, step, events.append, make)
 
 
-def assert_compiled_is_same(kind: str, options: dict[str, Any], policy: Any, backend: str) -> None:
+def assert_compiled_is_same(case: Case, backend: str) -> None:
     events: list[Any] = []
-    assert_same_steps(kind, options, policy, lambda step: compiled(step, backend, events))
+    assert_same_steps(case, lambda step: compiled(step, backend, events))
     assert events == []
 
 
-@pytest.mark.parametrize("kind", ENVS)
-@pytest.mark.parametrize("number", range(len(OPTIONS)))
-def test_a_step_as_one_graph_has_the_gradients_of_a_plain_one(kind: str, number: int) -> None:
-    policy = POLICIES[number % len(POLICIES)]
-    assert_compiled_is_same(kind, OPTIONS[number], policy, "graph")
+def test_every_two_settings_meet_in_some_case() -> None:
+    lists = [[{}, {"a": 1}], [{"b": n} for n in range(3)], [{"c": n} for n in range(4)]]
+    rows = covering(lists)
+    assert len(rows) < 24  # all that there are
+    for one, other in combinations(range(3), 2):
+        for both in product(lists[one], lists[other]):
+            assert any((row[one], row[other]) == both for row in rows)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_step_as_one_graph_has_the_gradients_of_a_plain_one(case: Case) -> None:
+    assert_compiled_is_same(case, "graph")
 
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no compiler")
@@ -58,7 +68,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there i
 
 @needs_compiler
 def test_a_compiled_step_has_the_gradients_of_a_plain_one() -> None:
-    assert_compiled_is_same("continuous", OPTIONS[0], POLICIES[0], "inductor")
+    assert_compiled_is_same(Case("continuous", {}, {}), "inductor")
 
 
 @needs_compiler
@@ -90,13 +100,9 @@ def test_a_buffer_that_changes_is_read_as_it_is(size: int) -> None:
 
 @needs_compiler
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", ENVS)
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("policy", POLICIES)
-def test_all_compiled_steps_have_the_gradients_of_plain_ones(
-    kind: str, options: dict[str, Any], policy: dict[str, Any]
-) -> None:
-    assert_compiled_is_same(kind, options, policy, "inductor")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_all_compiled_steps_have_the_gradients_of_plain_ones(case: Case) -> None:
+    assert_compiled_is_same(case, "inductor")
 
 
 def test_learners_of_one_process_have_graphs_of_their_own() -> None:

@@ -14,20 +14,28 @@ from surefoot.core.progress import Progress
 from surefoot.learn.build import build_sac, settle_compile
 from surefoot.learn.compiled import Compiled, by_inductor, differentiated_in_graph
 from surefoot.learn.sac import SAC
+from tests.learn.steps import Case, Settings, cases
 from tests.learn.test_sac import ENVS, trained
 from tests.toys import collector, soft_learner
 
-OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({}, {}),
-    ({"activation": "tanh", "normalize_observations": True}, {"max_grad_norm": 0.1, "n_steps": 3}),
-    ({"value_hidden": (8,), "activation": "gelu"}, {"temperature": 0.3}),
+POLICIES: Settings = [
+    [{"activation": name} for name in ("tanh", "relu", "elu", "silu", "leaky_relu", "gelu")],
+    [{}, {"value_hidden": (8,)}, {"hidden": ()}],
+    [{}, {"normalize_observations": True}],
 ]
+OPTIONS: Settings = [
+    [{}, {"max_grad_norm": 0.1}],
+    [{}, {"temperature": 0.3}, {"target_entropy": 0.1}],
+    [{}, {"value_learning_rate": 1e-3}],
+    [{}, {"n_steps": 3, "tau": 0.5}],
+]
+CASES = cases(ENVS, POLICIES, OPTIONS)
 
 
-def assert_same_updates(kind: str, number: int, backend: str) -> None:
+def assert_same_updates(case: Case, backend: str) -> None:
     """Compare gradients tensor by tensor, what is measured, and where updates lead."""
+    kind, policy, options = case
     collect = collector(ENVS[kind], rows=4, horizon=8)
-    policy, options = OPTIONS[number]
     plain, rival = (soft_learner(collect.spec, policy, **options) for _ in range(2))
     events: list[Any] = []
     make = by_inductor if backend == "inductor" else lambda graph, inputs: graph
@@ -66,23 +74,21 @@ def assert_same_step(plain: SAC, rival: SAC) -> None:
     torch.testing.assert_close(target, also_target, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ENVS)
-@pytest.mark.parametrize("number", range(len(OPTIONS)))
-def test_an_update_as_one_graph_has_the_gradients_of_a_plain_one(kind: str, number: int) -> None:
-    assert_same_updates(kind, number, "graph")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_an_update_as_one_graph_has_the_gradients_of_a_plain_one(case: Case) -> None:
+    assert_same_updates(case, "graph")
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no compiler")
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", ENVS)
-@pytest.mark.parametrize("number", range(len(OPTIONS)))
-def test_compiled_updates_have_the_gradients_of_plain_ones(kind: str, number: int) -> None:
-    assert_same_updates(kind, number, "inductor")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_compiled_updates_have_the_gradients_of_plain_ones(case: Case) -> None:
+    assert_same_updates(case, "inductor")
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no compiler")
 def test_a_compiled_update_has_the_gradients_of_a_plain_one() -> None:
-    assert_same_updates("continuous", 0, "inductor")
+    assert_same_updates(Case("continuous", {}, {}), "inductor")
 
 
 def test_compiling_is_settled_by_sizes() -> None:
