@@ -12,7 +12,6 @@ a reset are faster.
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import statistics
 import time
@@ -22,6 +21,8 @@ from typing import Any
 
 import numpy as np
 from apart import give, in_turn, spread, together
+
+from surefoot.core import hardware
 
 ENVS = (1, 4, 16, 64, 256)
 HORIZONS = (128, 512, 2048, 8192)
@@ -100,6 +101,6 @@ if __name__ == "__main__":
     options = parser.parse_args()
     if options.one:
         one(*options.one)
-    print(f"CartPole-v1, training, steps per second, {os.cpu_count()} cores, two sizes at once")
+    print(f"CartPole-v1, training, steps per second, {hardware.cores()} cores, two sizes at once")
     grow("environments × 128", [(envs, 128) for envs in ENVS], options.repeats)
     grow("8 environments × horizon", [(8, horizon) for horizon in HORIZONS], options.repeats)

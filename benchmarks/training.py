@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import tempfile
 import time
@@ -25,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from apart import alone, give, in_turn, spread, together
+
+from surefoot.core import hardware
 
 WARM, LAST = 2, 1
 """Iterations before it counts, and after that, when with overlap nobody plays."""
@@ -244,7 +245,7 @@ def _environment(work: Work, actions: Any) -> float:
     less often than one by itself, which nobody who has all of them to step can help."""
     import gymnasium
 
-    rows = range(max(1, work.rows // (os.cpu_count() or 1)))
+    rows = range(max(1, work.rows // hardware.cores()))
     envs = [gymnasium.make(work.env, disable_env_checker=True) for _ in rows]
     space, seed = envs[0].action_space, 0
     for seed, env in enumerate(envs):
@@ -275,7 +276,7 @@ def _pool(work: Work, actions: Any) -> float:
 
 def limit(work: Work, costs: dict[str, float], environment: str) -> float:
     step = costs[environment] + work.epochs * costs["minibatch"] / work.minibatch
-    return 1e6 * (os.cpu_count() or 1) / (step + costs["acting"] / work.rows)
+    return 1e6 * hardware.cores() / (step + costs["acting"] / work.rows)
 
 
 def one(name: str, contestant: str) -> None:
@@ -291,7 +292,7 @@ def one(name: str, contestant: str) -> None:
 def _measured(name: str, contestant: str) -> Any:
     if contestant != "parts":
         return alone(__file__, name, contestant)
-    every = together(__file__, *[(name, contestant)] * (os.cpu_count() or 1))
+    every = together(__file__, *[(name, contestant)] * hardware.cores())
     busy = {part: statistics.fmean(one[part] for one in every) for part in every[0]}
     return {"busy": busy, "lone": alone(__file__, name, contestant)}
 

@@ -215,7 +215,8 @@ def report(repeats: int) -> None:
                 varied = {name: value * wobble for name, value in row.items()}
                 file.write(json.dumps({**varied, "step": 200 * number}) + "\n")
         begun = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "surefoot", "report", str(run)], check=True)
+        command = [sys.executable, "-m", "surefoot", "report", str(run)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         seconds = time.perf_counter() - begun
         size = (run / "report.html").stat().st_size
         what = f"report about {ROWS:,} rows of {len(row)} metrics"

@@ -142,8 +142,9 @@ class Config(Model):
     after twenty seconds or more. auto does where that saves time, by the number of samples and
     weights; last bits differ."""
     threads: PositiveInt = 1
-    """CPU threads for torch; results are bit-identical only at the same number. What numpy does,
-    acting and small optimizer steps, is on one thread."""
+    """CPU threads for torch: at most as many as there are cores, with overlap one fewer. Results
+    are bit-identical only at the same number. What numpy does, acting and small optimizer steps, is
+    on one thread."""
     stop_at: float | None = None
     """Finish early once the mean score of the recent episodes reaches this; none: do not."""
     max_hours: PositiveFloat | None = None

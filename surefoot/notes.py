@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surefoot.collect.choose import Chosen, crowded
+from surefoot.collect.choose import Chosen
 from surefoot.config import Config
 from surefoot.envs.probe import Way
 
@@ -43,8 +43,6 @@ def collector_notes(choice: Chosen) -> list[str]:
         notes.append(f"environments are stepped by {workers or 'this process'}{because}")
     if config.min_inference_size is not None:
         notes.append("min_inference_size: this run will not repeat itself bit for bit")
-    if slow := crowded(config):
-        notes.append(f"{slow}: as exact as before, and slow")
     return notes
 
 

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 from surefoot.collect.build import find_way
-from surefoot.collect.choose import FOR_WORKERS, Chosen, choose, require_cores, settle_backend
+from surefoot.collect.choose import (
+    FOR_WORKERS,
+    Chosen,
+    choose,
+    crowded,
+    require_cores,
+    settle_backend,
+)
 from surefoot.config import Config, Output, PolicyConfig, build, require_own
 from surefoot.core import tree
 from surefoot.core.best import Best
@@ -97,6 +104,8 @@ def resume(
         with prepared(config, make, kind, render) as training:
             notes = [*_restore(training, found, allow_inexact), *extension]
             notes += collector_notes(Chosen(config, backend=backend))
+            if slow := crowded(config):
+                notes.append(f"{slow}: exact, but slow; `surefoot fork RUN --threads …` changes it")
             opening = _opening(run, found, fetched, notes)
             require_unleased(config, take_over)
             # A kill after any of these leaves a run that resumes: what is set aside goes newest
@@ -166,7 +175,7 @@ def fork(
         )
     make = Run(parent.path, config, env, metrics).factory({})
     choice = choose(config, make)
-    config = settle_compile(choice.config)
+    config = settle_compile(choice.config, found.step)
     require_cores(config)
     same_task, same_episodes = (
         all(getattr(config, name) == getattr(parent.config, name) for name in names)

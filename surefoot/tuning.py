@@ -178,9 +178,13 @@ def _ways_to_step(config: Config, make: Factory) -> Iterator[dict[str, Any]]:
 
 
 def _more_threads(config: Config, settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """List how else torch could be run with these settings: on all cores that it can have."""
-    most = most_threads(config.model_copy(update=settings))
-    return [{"threads": most}] if most > 1 else []
+    """List changes of these settings by which torch has all cores that it can have: beside those
+    who play, if they do so meanwhile, and without overlap."""
+    ways: list[dict[str, Any]] = [{}]
+    if settings.get("overlap"):
+        ways.append({"collector": "auto", "n_proc": None, "overlap": False})
+    threads = [most_threads(config.model_copy(update={**settings, **way})) for way in ways]
+    return [{**way, "threads": most} for way, most in zip(ways, threads, strict=True) if most > 1]
 
 
 def _tried(config: Config, make: Factory, settings: dict[str, Any], deadline: float) -> Trial:

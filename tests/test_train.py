@@ -401,8 +401,11 @@ def test_the_last_policy_is_evaluated_too(tmp_path: Path) -> None:
         {"collector": "processes", "n_proc": 2},
         {"collector": "processes", "n_proc": 2, "min_inference_size": 2},
         {"collector": "processes", "n_proc": 1, "overlap": True},
+        {"collector": "local", "env_backend": "envpool"},
+        {"collector": "local", "algo": "sac", "sac": {"horizon": 64, "updates_per_step": 0.05}},
         pytest.param({"collector": "local", "compile": "on"}, marks=needs_compiler),
     ],
+    ids=str,
 )
 def test_time_is_divided_without_a_remainder(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

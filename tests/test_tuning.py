@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from surefoot import tuning
 from surefoot.cli import main
 from surefoot.config import Config, PPOConfig, resolve
 from surefoot.core.errors import ConfigError
@@ -65,15 +66,16 @@ def test_compiling_goes_on_meanwhile_whatever_is_set_for_workers() -> None:
     config = SMALL.model_copy(update={"step_timeout": 120.0, "compile": "on"})
     trials: list[Trial] = []
     tune(config, factory(Counter), trials.append, 240.0)  # which a busy machine may need
-    alone, with_threads = trials[-2:]
-    for trial in (alone, with_threads):
-        assert trial.settings["compile"] == "on"
+    plain, compiled = (
+        [t for t in trials if (t.settings.get("compile") == "on") == on] for on in (False, True)
+    )
+    for trial in compiled:
         assert trial.failed == ""
         assert trial.training > 0
-    assert "threads" not in alone.settings
-    assert with_threads.settings["threads"] == cores()
+    assert "threads" not in compiled[0].settings
+    assert compiled[-1].settings.get("threads", 1) == cores()
     # What helps before compiling may hurt after it.
-    assert all("threads" not in trial.settings for trial in trials[:-2])
+    assert all("threads" not in trial.settings for trial in plain)
 
 
 def test_a_run_that_does_not_compile_is_not_told_to() -> None:
@@ -82,6 +84,23 @@ def test_a_run_that_does_not_compile_is_not_told_to() -> None:
     best = tune(config, factory(Counter), trials.append, 12.0)
     assert "compile" not in best.settings
     assert any("threads" in trial.settings for trial in trials) == (cores() > 1)
+
+
+@pytest.mark.parametrize(
+    ("cores", "overlap", "expected"),
+    [
+        (1, False, []),
+        (2, False, [(2, False)]),
+        (2, True, [(2, False)]),
+        (4, True, [(3, True), (4, False)]),
+    ],
+)
+def test_torch_is_tried_on_all_cores_that_it_can_have(
+    cores: int, overlap: bool, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surefoot.collect.choose.cores", lambda: cores)
+    changes = tuning._more_threads(SMALL, {"overlap": overlap})
+    assert [(c["threads"], c.get("overlap", overlap)) for c in changes] == expected
 
 
 def test_too_little_time_is_said() -> None:

@@ -88,9 +88,9 @@ def _processes(
 
 def _beside(config: Config, threads: int, stage: ProcessStage) -> Beside:
     """Settle where the learner works while workers play: apart from their Python on two cores that
-    a pool fills (with more, it has a core more often), unless torch needs both."""
+    a pool fills (with more, it has a core more often)."""
     pool = config.env_backend == "envpool" and envpool.on_every_core(threads)
-    return partial(apart, stage.pids) if pool and cores() == 2 > config.threads else nullcontext
+    return partial(apart, stage.pids) if pool and cores() == 2 else nullcontext
 
 
 def _manner(config: Config, spare: bool) -> Manner:

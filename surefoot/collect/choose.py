@@ -110,19 +110,20 @@ def most_threads(config: Config) -> int:
 
 
 def require_cores(config: Config) -> None:
-    """Refuse more threads than there are cores for; a run that goes on elsewhere may need them."""
+    """Refuse more threads of torch than there are cores for. A run that goes on elsewhere keeps
+    its threads, since last bits depend on them."""
     if said := crowded(config):
-        instead = " or drop overlap," if config.overlap and cores() > 1 else ""
-        raise ConfigError(f"{said};{instead} lower it to {most_threads(config)}")
+        instead = ", or drop overlap" if config.overlap and config.threads <= cores() else ""
+        raise ConfigError(f"{said}; lower it to {most_threads(config)}{instead}")
 
 
 def crowded(config: Config) -> str:
     """Say so if torch has more threads than there are cores for."""
     if config.threads <= most_threads(config):
         return ""
-    beside = " beside those who play (overlap)" if config.overlap else ""
+    beside = ", one of which is for those who play (overlap)" if config.overlap else ""
     there_are = "is 1 core" if cores() == 1 else f"are {cores()} cores"
-    return f"threads={config.threads}{beside} is too much where there {there_are}"
+    return f"threads={config.threads} is too many where there {there_are}{beside}"
 
 
 def _check(config: Config) -> None:
@@ -156,7 +157,9 @@ def _asked_for(config: Config) -> str:
 
 
 def _processes(config: Config, because: str) -> Chosen:
-    workers = config.n_proc or (1 if config.pool_apart else min(cores(), config.envs))
+    several = config.overlap and config.threads > 1
+    free = 1 if config.pool_apart else _spare(config) if several else cores()
+    workers = config.n_proc or min(free, config.envs)
     return Chosen(config.model_copy(update={"collector": "processes", "n_proc": workers}), because)
 
 
@@ -176,12 +179,9 @@ def _pick(config: Config, make: Factory) -> Chosen:
         return Chosen(local, f"{config.total_steps:,} steps are soon made")
     if make.divisible:
         return Chosen(local, "a vector environment steps all its rows itself")
-    try:
-        seconds, whole = seconds_per_step(make, config.seed)
-    except ConfigError:
-        raise
-    except Exception:  # whoever steps it next will meet it too, and say where
+    if not (timed := _timed(make, config.seed)):
         return Chosen(local, "the environment could not be timed")
+    seconds, whole = timed
     if whole:
         return Chosen(local, "a vector environment steps all its rows itself")
     because = f"an environment step takes {_readable(seconds)}"
@@ -191,8 +191,8 @@ def _pick(config: Config, make: Factory) -> Chosen:
 
 
 def _overlapping(config: Config, make: Factory) -> Chosen:
-    """Pick as many workers as there would be anyway, and at least one; but leave the learner a core
-    to itself if it has more to do than they. A pool goes to one: its threads wait for no Python."""
+    """Pick as many workers as there would be anyway, and at least one; but leave the learner cores
+    that it needs to itself. A pool goes to one: its threads wait for no Python."""
     if config.n_proc is not None:
         return _processes(config, "overlap")
     if make.divisible:
@@ -201,11 +201,14 @@ def _overlapping(config: Config, make: Factory) -> Chosen:
     picked = _pick(config.model_copy(update={"overlap": False}), make)
     workers = picked.config.n_proc or 1
     because = f"overlap; {picked.because}" if picked.config.n_proc else "overlap"
-    if workers > _spare(config):
-        seconds, _ = seconds_per_step(make, config.seed)
+    spare = _spare(config)
+    if workers > spare and config.threads > 1:
+        workers, because = spare, f"overlap, beside {config.threads} threads of torch"
+    elif workers > spare and (timed := _timed(make, config.seed)):
+        seconds, _ = timed
         if _learner_apart(config, seconds):
-            because = f"overlap, beside the learner; a step takes {_readable(seconds)}"
-            workers = _spare(config)
+            because = f"overlap; a step takes {_readable(seconds)}, less than to learn from it"
+            workers = spare
     settled = {"collector": "processes", "n_proc": workers}
     return Chosen(config.model_copy(update=settled), because)
 
@@ -216,8 +219,8 @@ def _spare(config: Config) -> int:
 
 
 def _learner_apart(config: Config, seconds: float) -> bool:
-    """Say whether the learner keeps cores to itself while others play, whom a step takes so many
-    seconds. One thread takes what they leave idle, unless it has more to do than they on what it
+    """Say whether the learner keeps cores to itself while others play, who take so many seconds for
+    a step. One thread takes what they leave idle, unless it has more to do than they on what it
     leaves. Several wait for each other whenever one of them has no core."""
     learning = LEARNING * config.learning.visits(config.envs)
     return config.threads > 1 or seconds / _spare(config) <= learning
@@ -245,6 +248,16 @@ def seconds_per_step(make: Factory, seed: int) -> tuple[float, bool]:
                 whole = isinstance(env, NativeVector) and not make.divisible
                 return gone / steps / rows, whole
     raise AssertionError
+
+
+def _timed(make: Factory, seed: int) -> tuple[float, bool] | None:
+    """Time a step as above, unless the environment fails."""
+    try:
+        return seconds_per_step(make, seed)
+    except ConfigError:
+        raise
+    except Exception:  # whoever steps it next will meet it too, and say where
+        return None
 
 
 def _readable(seconds: float) -> str:

@@ -39,7 +39,7 @@ DUMP_SECONDS = 0.5
 SPIN = 100e-6
 """Seconds to look for news before going to sleep, where there is a core to do so on: waking up
 takes about as long."""
-ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """There are as many workers as cores; and last bits of a matrix product depend on its threads."""
 ERRORS: dict[str, type[SurefootError]] = {"ConfigError": ConfigError, "EnvError": EnvError}
 
@@ -253,4 +253,4 @@ def _environment() -> dict[str, str]:
     path = [] if installed else [home]
     path += filter(None, [os.environ.get("PYTHONPATH")])
     found = {"PYTHONPATH": os.pathsep.join(path)} if path else {}
-    return {"OMP_NUM_THREADS": "1", **os.environ, **ONE_THREAD, **found}
+    return {**os.environ, **ONE_THREAD, **found}

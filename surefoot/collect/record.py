@@ -64,6 +64,9 @@ class Record:
         self.made: Array = arrays["made"]
         """How many steps of each row [N] are there, whole."""
         self.info = info
+        self._counted: dict[int, tuple[int, Array | int]] = {}
+        """By the first of rows that are stepped together: up to which step breaks were counted, and
+        how many there were."""
 
     @classmethod
     def private(cls, spec: Spec, horizon: int) -> Record:
@@ -85,8 +88,9 @@ class Record:
         tree.write(self.obs, (t + 1, rows), step.obs)
         if step.notable:
             self.facts.write((t, rows), step)
-            ended = rows.start + np.flatnonzero(step.ended)
-            tree.write(self._final_obs, (self._ends_before(t, ended), ended), step.final_obs)
+            ended = np.flatnonzero(step.ended)
+            place = (self._breaks_before(t, rows)[ended], rows.start + ended)
+            tree.write(self._final_obs, place, step.final_obs)
         else:
             self.facts.reward[t, rows] = step.reward
         if step.info:
@@ -151,12 +155,17 @@ class Record:
         if t == 0:
             self.facts.clear(rows)
             self.info.clear(rows)
+            self._counted.pop(rows.start, None)
         return t
 
-    def _ends_before(self, t: int, rows: Array) -> Array:
-        """Count how many episodes of these rows ended in earlier steps."""
-        ends: Array = self.facts.breaks((slice(0, t), rows)).sum(0)
-        return ends
+    def _breaks_before(self, t: int, rows: slice) -> Array:
+        """Count how many episodes of these rows ended or were lost in earlier steps. The counts are
+        kept, so that long rollouts take no longer; not in what is shared, where somebody may have
+        died between writing one and the other."""
+        seen, before = self._counted.get(rows.start, (0, 0))
+        counts: Array = before + self.facts.breaks((slice(seen, t), rows)).sum(0)
+        self._counted[rows.start] = (t, counts)
+        return counts
 
     def _means(self, reported: Mapping[str, Array]) -> Metrics:
         """Average what environments reported over the steps that count."""

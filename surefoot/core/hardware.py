@@ -6,11 +6,12 @@ import ctypes
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-CGROUP = "/sys/fs/cgroup"
-"""Where a container says what it may have."""
+CGROUP, OWN_GROUPS = "/sys/fs/cgroup", "/proc/self/cgroup"
+"""Where it says what control groups, and so containers, may have; and in which this process is."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT, LARGE = 128 << 20, 32 << 20
 """Bytes at the end of the heap that are kept for arrays to come; and of an array that lies outside.
@@ -38,13 +39,27 @@ def described() -> str:
 
 def cores() -> int:
     """Count the cores that this process may use: those it may run on, or fewer where a container
-    has a share of the time of all."""
+    has a share of the time of all, rounded down."""
     bound = hasattr(os, "sched_getaffinity")
     free = len(os.sched_getaffinity(0)) if bound else os.cpu_count() or 1
-    quota, period = (*"".join(_lines(f"{CGROUP}/cpu.max")).split(), "", "")[:2]
-    if quota.isdigit() and period.isdigit():
-        free = min(free, int(quota) // int(period))
-    return max(1, free)
+    return max(1, int(min([free, *_shares()])))
+
+
+def _shares() -> Iterator[float]:
+    """Find the limits, in cores, of the control groups around this process, of either version."""
+    for line in _lines(OWN_GROUPS):
+        _, kinds, group = line.split(":", 2)
+        if kinds and "cpu" not in kinds.split(","):
+            continue
+        top = Path(CGROUP, "cpu" if kinds else "")
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if kinds else ("cpu.max",)
+        own = top / group.lstrip("/")
+        for place in (own, *own.parents):
+            told = [word for name in names for word in " ".join(_lines(place / name)).split()]
+            if len(told) == 2 and all(word.isdigit() for word in told):
+                yield int(told[0]) / int(told[1])
+            if place == top:
+                break
 
 
 def free_memory() -> int:
@@ -60,7 +75,7 @@ def free_memory() -> int:
     return min(found)
 
 
-def _lines(path: str) -> list[str]:
+def _lines(path: str | Path) -> list[str]:
     """Read a file that not every system has."""
     try:
         return Path(path).read_text().splitlines()

@@ -155,11 +155,13 @@ def _objective(ppo: PPOConfig) -> Objective:
     return Average(ppo.gae_lambda, ppo.eta_rate, learned, ppo.value_centring)
 
 
-def settle_compile(config: Config) -> Config:
-    """Settle whether updates are compiled: as configured, or what saves time by sizes alone."""
+def settle_compile(config: Config, done: int = 0) -> Config:
+    """Settle whether updates are compiled: as configured, or what saves time by sizes alone, where
+    so many steps are done already."""
     if config.compile != "auto":
         return config
-    on = pick(config.device).type == "cpu" and worthwhile(config)
+    left = config.model_copy(update={"total_steps": config.total_steps - done})
+    on = pick(config.device).type == "cpu" and worthwhile(left)
     return config.model_copy(update={"compile": "on" if on else "off"})
 
 

@@ -6,7 +6,6 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from surefoot.core import tree
 from surefoot.core.errors import ConfigError
@@ -36,8 +35,12 @@ class OneHot(nn.Module):
         self.size = sum(bins)
 
     def forward(self, values: Tensor) -> Tensor:
-        choices = self.flat(values).long().unbind(-1)
-        hot = [functional.one_hot(c, n) for c, n in zip(choices, self.bins, strict=True)]
+        choices = self.flat(values).unbind(-1)
+        # Not torch's own one_hot, which looks at numbers, so that nothing can be compiled.
+        hot = [
+            choice.unsqueeze(-1) == torch.arange(count, device=choice.device)
+            for choice, count in zip(choices, self.bins, strict=True)
+        ]
         return torch.cat(hot, -1).float()
 
 

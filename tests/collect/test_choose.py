@@ -152,10 +152,16 @@ def test_overlap_leaves_the_learner_a_core_if_it_has_more_to_do(epochs: int, wor
     assert chosen(factory(Slow), **settings) == ("processes", workers)
 
 
-def test_several_threads_of_torch_have_cores_of_their_own_beside_workers() -> None:
-    settings: Any = {"overlap": True, "ppo": {"epochs": 10}}
+@pytest.mark.parametrize("collector", ["auto", "processes"])
+def test_several_threads_of_torch_have_cores_of_their_own_beside_workers(collector: str) -> None:
+    settings: Any = {"collector": collector, "overlap": True, "ppo": {"epochs": 10}}
     assert chosen(factory(Slow), threads=2, **settings) == ("processes", 2)
     assert chosen(factory(Slow), threads=3, **settings) == ("processes", 1)
+
+
+def test_an_environment_that_fails_is_left_to_workers_that_overlap() -> None:
+    settings: Any = {"overlap": True, "on_env_error": "restart"}
+    assert chosen(factory(untouchable), **settings) == ("processes", 4)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +169,9 @@ def test_several_threads_of_torch_have_cores_of_their_own_beside_workers() -> No
     [
         (4, False, None),
         (3, True, None),
-        (5, False, r"threads=5 is too much where there are 4 cores; lower it to 4"),
-        (4, True, r"threads=4 beside .* \(overlap\) is too .*; or drop overlap, lower it to 3"),
+        (5, False, r"threads=5 is too many where there are 4 cores; lower it to 4$"),
+        (4, True, r"4 cores, one of which is for .* \(overlap\); lower it to 3, or drop overlap$"),
+        (5, True, r"lower it to 3$"),
     ],
 )
 def test_more_threads_than_there_are_cores_for_are_refused(
@@ -188,7 +195,7 @@ def test_a_run_keeps_its_threads_where_there_are_fewer_cores_and_a_new_one_is_re
     monkeypatch.setattr(choosing, "cores", lambda: 2)
     surefoot.resume(run.path, total_steps=1_200)
     (resumed,) = [entry for entry in run.journal() if entry["event"] == "resume"]
-    assert "threads=3 is too much where there are 2 cores: as exact" in resumed["message"]
+    assert "threads=3 is too many where there are 2 cores: exact, but slow" in resumed["message"]
     for anew in (
         lambda: surefoot.train("CartPole-v1", out=tmp_path / "new", **settings),
         lambda: surefoot.fork(run.path, out=tmp_path / "new", total_steps=2_400),

@@ -27,6 +27,7 @@ from tests.collect.test_processes import (
     lasting,
     play,
 )
+from tests.counter import Counter
 from tests.faulty import Closing, Faulty, Marked, Moody, Unforgiving
 from tests.toys import learner
 
@@ -155,6 +156,21 @@ def test_a_worker_that_reads_nothing_is_replaced_in_time() -> None:
     assert "in one call for over 1 s" in events[0]["message"]
 
 
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"])
+def test_workers_have_one_thread_whatever_the_shell_says(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Told(Counter):
+        def step(self, action: Any) -> Any:
+            *usual, info = super().step(action)
+            return *usual, {**info, "metrics": {"threads": float(os.environ[name])}}
+
+    monkeypatch.setenv(name, "2")
+    with collecting(Told, envs=2, horizon=4) as collector:
+        rollout = collector.collect(learner(collector.spec).actor())
+    assert rollout.metrics["env/threads"] == 1.0
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_of_matrix_products_change_no_action(
     threads: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -162,6 +178,7 @@ def test_threads_of_matrix_products_change_no_action(
     import surefoot
 
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    monkeypatch.setattr("surefoot.collect.choose.cores", lambda: 2)
     ppo = {"horizon": 8, "minibatch_size": 64, "epochs": 1}
     settings: dict[str, Any] = {"envs": 16, "total_steps": 256, "threads": threads, "ppo": ppo}
     settings |= {"policy": {"hidden": [256, 256]}, "hall_of_fame": 0}

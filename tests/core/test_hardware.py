@@ -39,21 +39,37 @@ def test_memory_of_arrays_that_are_gone_is_kept_for_the_next() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("own", "told", "expected"),
     [
-        ("250000 100000", 2),
-        ("50000 100000", 1),
-        ("900000 100000", 4),
-        ("max 100000", 4),
-        ("", 4),
-        (None, 4),
+        ("0::/", {"cpu.max": "250000 100000"}, 2),
+        ("0::/", {"cpu.max": "50000 100000"}, 1),
+        ("0::/", {"cpu.max": "900000 100000"}, 4),
+        ("0::/", {"cpu.max": "max 100000"}, 4),
+        ("0::/", {"cpu.max": ""}, 4),
+        ("0::/", {}, 4),
+        ("", {"cpu.max": "100000 100000"}, 4),
+        ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "300000 100000"}, 3),
+        ("0::/a/b", {"a/b/cpu.max": "200000 100000", "a/cpu.max": "300000 100000"}, 2),
+        ("0::/a", {"b/cpu.max": "100000 100000"}, 4),
+        (
+            "3:memory:/\n1:cpu,cpuacct:/a",
+            {"cpu/a/cpu.cfs_quota_us": "300000", "cpu/a/cpu.cfs_period_us": "100000"},
+            3,
+        ),
+        ("1:cpu:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 4),
     ],
 )
 def test_a_share_of_a_machines_time_counts_as_that_many_cores(
-    told: str | None, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: str,
+    told: dict[str, str],
+    expected: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hardware, "CGROUP", tmp_path)
+    monkeypatch.setattr(hardware, "OWN_GROUPS", tmp_path / "own")
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(4)), raising=False)
-    if told is not None:
-        (tmp_path / "cpu.max").write_text(f"{told}\n")
+    for name, text in {"own": own, **told}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n" if text else "")
     assert hardware.cores() == expected

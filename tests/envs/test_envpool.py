@@ -367,10 +367,10 @@ def test_on_two_cores_the_learner_keeps_off_that_of_a_pools_python_while_both_ar
 @needs_cores
 @pytest.mark.parametrize(
     "settings",
-    [{"threads": 2}, {"collector": "processes", "n_proc": 2}, {"env_backend": "gymnasium"}],
+    [{"collector": "processes", "n_proc": 2}, {"env_backend": "gymnasium"}],
     ids=str,
 )
-def test_a_learner_that_needs_all_cores_or_has_no_pool_beside_it_keeps_them(settings: Any) -> None:
+def test_a_learner_that_has_no_pool_on_all_cores_beside_it_keeps_them(settings: Any) -> None:
     config = Config(env_backend="envpool", overlap=True, envs=4, ppo=PPOConfig(horizon=8))
     chosen = choose(config.model_copy(update=settings), factory("LunarLander-v3")).config
     before = os.sched_getaffinity(0)

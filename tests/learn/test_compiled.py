@@ -25,10 +25,19 @@ from surefoot.learn.compiled import (
 )
 from surefoot.learn.ppo import PPO
 from surefoot.learn.step import MinibatchStep
-from tests.learn.steps import NOW, OPTIONS, POLICIES, Case, assert_same_steps, cases, covering
+from tests.learn.steps import (
+    KINDS,
+    NOW,
+    OPTIONS,
+    POLICIES,
+    Case,
+    assert_same_steps,
+    cases,
+    covering,
+)
 from tests.toys import ENVS, collector, in_torch, learner
 
-CASES = cases(ENVS, POLICIES, OPTIONS)
+CASES = cases(KINDS, POLICIES, OPTIONS)
 
 
 def with_step(ppo: PPO, backend: str, events: list[Any] | None = None) -> PPO:
@@ -160,6 +169,7 @@ def test_compiling_is_settled_by_sizes(
     policy, ppo = PolicyConfig(hidden=hidden), PPOConfig(minibatch_size=64, epochs=10)
     config = Config(total_steps=total_steps, device="cpu", policy=policy, ppo=ppo)
     assert settle_compile(config).compile == expected
+    assert settle_compile(config, done=total_steps - 1000).compile == "off"  # of what is left
     for said in ("on", "off"):
         asked = config.model_copy(update={"compile": said})
         assert settle_compile(asked).compile == said

@@ -14,7 +14,7 @@ from surefoot.learn import lean
 from surefoot.learn.build import build_learner
 from surefoot.learn.experience import minibatches
 from surefoot.learn.lean import LeanStep
-from tests.learn.steps import OPTIONS, POLICIES, Case, Settings, assert_same_steps, cases
+from tests.learn.steps import KINDS, OPTIONS, POLICIES, Case, Settings, assert_same_steps, cases
 from tests.toys import ENVS, collector, estimated, in_torch, learner
 
 KNOWN: list[Settings] = [
@@ -26,7 +26,7 @@ KNOWN: list[Settings] = [
 ]
 
 
-@pytest.mark.parametrize("case", cases(ENVS, *KNOWN), ids=str)
+@pytest.mark.parametrize("case", cases(KINDS, *KNOWN), ids=str)
 def test_a_step_in_numpy_has_the_gradients_of_one_in_torch(case: Case) -> None:
     assert_same_steps(case, LeanStep)
 

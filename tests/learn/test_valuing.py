@@ -14,12 +14,17 @@ from surefoot.learn.build import build_ppo
 from surefoot.learn.compiled import Compiled, by_inductor
 from surefoot.learn.ppo import PPO
 from surefoot.learn.valuing import PlainCritic, Valuing, as_function
-from tests.learn.steps import NOW, POLICIES
+from tests.learn.steps import NOW
 from tests.learn.test_compiled import Unusual, needs_compiler
 from tests.policy.test_lean import box
 from tests.toys import collector, learner
 
 PAIR = Spec({"a": box(3), "b": box(2, 2)}, Discrete(2), 4)
+POLICIES: list[dict[str, Any]] = [
+    {},
+    {"shared_trunk": True, "activation": "silu"},
+    {"normalize_observations": True, "value_hidden": (8,), "activation": "gelu"},
+]
 BACKENDS = ["graph", pytest.param("inductor", marks=needs_compiler)]
 
 
