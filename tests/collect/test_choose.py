@@ -160,8 +160,12 @@ def test_several_threads_of_torch_have_cores_of_their_own_beside_workers(collect
 
 
 def test_an_environment_that_fails_is_left_to_workers_that_overlap() -> None:
+    class Failing(Counter):
+        def step(self, action: Any) -> Any:
+            raise RuntimeError
+
     settings: Any = {"overlap": True, "on_env_error": "restart"}
-    assert chosen(factory(untouchable), **settings) == ("processes", 4)
+    assert chosen(factory(Failing), **settings) == ("processes", 4)
 
 
 @pytest.mark.parametrize(
