@@ -7,7 +7,8 @@ Every contestant trains in a process of its own, in turn, in repeats; figures ar
 repeats of what follows the first iterations, so neither starting nor compiling counts. The limit is
 what the machine could do if all cores did nothing but what cannot be left out: cores / (environment
 step + epochs × minibatch step / minibatch size + acting / rows). Its parts are measured here, by as
-many processes at once as there are cores, since cores that are all busy are slower than one.
+many processes at once as there are cores, which are as busy then as in a run; what follows from
+parts that one process measures alone is in parentheses.
 """
 
 from __future__ import annotations

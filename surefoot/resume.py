@@ -136,9 +136,10 @@ def _with_workers(config: Config, make: Factory, settings: Mapping[str, Any]) ->
 
 def _left_behind(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Give those settings about workers their defaults that these make pointless: all of them
-    without workers, their number where it is chosen anew or there are other environments; and the
-    way back of a pool where it is left."""
-    anew = settings.get("collector") == "auto" or "envs" in settings
+    without workers, their number where it is chosen anew or other cores or environments are left to
+    them; and the way back of a pool where it is left."""
+    anew = settings.get("collector") == "auto"
+    anew = anew or not {"envs", "threads", "overlap"}.isdisjoint(settings)
     names = FOR_WORKERS if settings.get("collector") == "local" else ("n_proc",) * anew
     names += ("restore",) * ("env_backend" in settings)
     return {name: Config.model_fields[name].default for name in names}

@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -62,6 +63,9 @@ TOO_SHORT = "not for this run, which is too short to compile or asked not to"
 WORTH = 1.05
 """A way has to be this much faster than the best so far to be preferred."""
 
+Refinements: TypeAlias = Callable[[dict[str, Any]], list[dict[str, Any]]]
+"""Lists changes of settings that could make them faster."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -103,12 +107,17 @@ def tune(
     # What helps a step that is not compiled may slow down one that is: where a run compiles,
     # threads are tried with that alone.
     compiles = settle_compile(config).compile == "on"
+    more_threads = partial(_more_threads, config)
     with closing(Compiler(short, make, max(CACHED, budget - ENOUGH))) as compiler:
         compiler.wait(budget - ENOUGH)
-        best = _best(config, short, make, not compiles, tell, deadline, compiler.needs)
-        for change in ({}, *_more_threads(config, best.settings)) if compiles else ({},):
-            trial = compiler.tried({**best.settings, "compile": "on", **change}, deadline)
+        refinements = _nothing if compiles else more_threads
+        best = _best(config, short, make, refinements, tell, deadline, compiler.needs)
+        for change in ({}, *more_threads(best.settings)) if compiles else ({},):
+            _, named = _settled(short, make, {**best.settings, "compile": "on", **change})
+            trial = compiler.tried(named, deadline)
             tell(trial if compiles or trial.failed else replace(trial, remark=TOO_SHORT))
+            if trial.failed:
+                break
             best = trial if compiles and trial.training > WORTH * best.training else best
     return best
 
@@ -117,13 +126,13 @@ def _best(
     config: Config,
     short: Config,
     make: Factory,
-    threads: bool,
+    refinements: Refinements,
     tell: Callable[[Trial], None],
     deadline: float,
     reserved: Callable[[], float],
 ) -> Trial:
-    """Try everything that needs no compiling, for which some seconds are reserved; `threads` says
-    whether to try several of torch."""
+    """Try everything that needs no compiling, for which some seconds are reserved; `refinements`
+    are tried once it is known who steps the environments."""
     best: Trial | None = None
 
     def attempt(change: dict[str, Any]) -> None:
@@ -138,7 +147,7 @@ def _best(
     for way in _ways_to_step(config, make):
         attempt({"n_proc": None, **way})
     attempt({"collector": "auto", "n_proc": None, "overlap": True})
-    for change in _more_threads(config, best.settings if best else {}) if threads else ():
+    for change in refinements(best.settings if best else {}):
         attempt(change)
     for factor in (2, 4):
         attempt({"envs": factor * config.envs})
@@ -181,10 +190,14 @@ def _more_threads(config: Config, settings: dict[str, Any]) -> list[dict[str, An
     """List changes of these settings by which torch has all cores that it can have: beside those
     who play, if they do so meanwhile, and without overlap."""
     ways: list[dict[str, Any]] = [{}]
-    if settings.get("overlap"):
-        ways.append({"collector": "auto", "n_proc": None, "overlap": False})
+    if settings.get("overlap"):  # who plays beside several threads is chosen anew
+        ways = [{"collector": "auto", "n_proc": None, "overlap": on} for on in (True, False)]
     threads = [most_threads(config.model_copy(update={**settings, **way})) for way in ways]
     return [{**way, "threads": most} for way, most in zip(ways, threads, strict=True) if most > 1]
+
+
+def _nothing(settings: dict[str, Any]) -> list[dict[str, Any]]:
+    return []
 
 
 def _tried(config: Config, make: Factory, settings: dict[str, Any], deadline: float) -> Trial:
@@ -192,15 +205,22 @@ def _tried(config: Config, make: Factory, settings: dict[str, Any], deadline: fl
     if time.monotonic() > deadline - TRIAL:
         return Trial(settings, failed="no time left")
     try:
-        settled = choose(config.model_copy(update=settings), make).config
-        require_cores(settled)
-        names = dict.fromkeys(("collector", "n_proc", *settings))
-        changed = {name: getattr(settled, name) for name in names}
-        usual = {n: (Config.model_fields[n].default, getattr(config, n)) for n in names}
-        chosen = {n: v for n, v in changed.items() if usual[n] != (v, v)}
-        return Trial(chosen, *_measured(settled, make, deadline))
+        settled, named = _settled(config, make, settings)
+        return Trial(named, *_measured(settled, make, deadline))
     except SurefootError as error:
         return Trial(settings, failed=str(error).splitlines()[0])
+
+
+def _settled(
+    config: Config, make: Factory, settings: dict[str, Any]
+) -> tuple[Config, dict[str, Any]]:
+    """Settle what these settings come to, and name those that are neither usual nor given."""
+    settled = choose(config.model_copy(update=settings), make).config
+    require_cores(settled)
+    names = dict.fromkeys(("collector", "n_proc", *settings))
+    changed = {name: getattr(settled, name) for name in names}
+    usual = {n: (Config.model_fields[n].default, getattr(config, n)) for n in names}
+    return settled, {n: v for n, v in changed.items() if usual[n] != (v, v)}
 
 
 def _measured(

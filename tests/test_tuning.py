@@ -99,8 +99,11 @@ def test_torch_is_tried_on_all_cores_that_it_can_have(
     cores: int, overlap: bool, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("surefoot.collect.choose.cores", lambda: cores)
-    changes = tuning._more_threads(SMALL, {"overlap": overlap})
-    assert [(c["threads"], c.get("overlap", overlap)) for c in changes] == expected
+    settings = {"overlap": overlap, "collector": "processes", "n_proc": 4}
+    changed = [{**settings, **change} for change in tuning._more_threads(SMALL, settings)]
+    assert [(each["threads"], each["overlap"]) for each in changed] == expected
+    # Those who play leave several threads their cores only if nobody counts them.
+    assert all((each["n_proc"] is None) == overlap for each in changed)
 
 
 def test_too_little_time_is_said() -> None:

@@ -48,7 +48,7 @@ def cores() -> int:
 def _shares() -> Iterator[float]:
     """Find the limits, in cores, of the control groups around this process, of either version."""
     for line in _lines(OWN_GROUPS):
-        _, kinds, group = line.split(":", 2)
+        _, kinds, group = (*line.split(":", 2), "", "")[:3]
         if kinds and "cpu" not in kinds.split(","):
             continue
         top = Path(CGROUP, "cpu" if kinds else "")
@@ -56,8 +56,9 @@ def _shares() -> Iterator[float]:
         own = top / group.lstrip("/")
         for place in (own, *own.parents):
             told = [word for name in names for word in " ".join(_lines(place / name)).split()]
-            if len(told) == 2 and all(word.isdigit() for word in told):
-                yield int(told[0]) / int(told[1])
+            quota, period = (int(word) if word.isdigit() else 0 for word in (*told, "", "")[:2])
+            if quota and period:
+                yield quota / period
             if place == top:
                 break
 
@@ -78,6 +79,6 @@ def free_memory() -> int:
 def _lines(path: str | Path) -> list[str]:
     """Read a file that not every system has."""
     try:
-        return Path(path).read_text().splitlines()
+        return Path(path).read_text(errors="replace").splitlines()
     except OSError:
         return []

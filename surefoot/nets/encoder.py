@@ -36,7 +36,8 @@ class OneHot(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         choices = self.flat(values).unbind(-1)
-        # Not torch's own one_hot, which looks at numbers, so that nothing can be compiled.
+        # Not torch's one_hot, which looks at numbers, so that it cannot be compiled. What is no
+        # choice at all is refused where environments are read.
         hot = [
             choice.unsqueeze(-1) == torch.arange(count, device=choice.device)
             for choice, count in zip(choices, self.bins, strict=True)

@@ -186,6 +186,13 @@ def test_more_threads_than_there_are_cores_for_are_refused(
         choosing.require_cores(config)
 
 
+def test_a_fork_with_more_threads_has_fewer_workers_beside_them(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"total_steps": 600, "collector": "processes", "overlap": True}
+    run = surefoot.train("CartPole-v1", out=tmp_path / "run", **settings)
+    fork = surefoot.fork(run.path, out=tmp_path / "fork", total_steps=1_200, threads=3)
+    assert (run.config.n_proc, fork.config.n_proc) == (4, 1)
+
+
 def test_one_core_is_enough_for_one_thread_and_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "cores", lambda: 1)
     choosing.require_cores(Config(overlap=True))

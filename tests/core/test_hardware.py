@@ -57,6 +57,12 @@ def test_memory_of_arrays_that_are_gone_is_kept_for_the_next() -> None:
             3,
         ),
         ("1:cpu:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 4),
+        (
+            "1:name=systemd:/x\n4:cpu,cpuacct:/a\n0::/y",
+            {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"},
+            2,
+        ),
+        ("what is this\n0::/", {"cpu.max": "300000 0"}, 4),
     ],
 )
 def test_a_share_of_a_machines_time_counts_as_that_many_cores(

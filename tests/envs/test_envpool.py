@@ -367,7 +367,7 @@ def test_on_two_cores_the_learner_keeps_off_that_of_a_pools_python_while_both_ar
 @needs_cores
 @pytest.mark.parametrize(
     "settings",
-    [{"collector": "processes", "n_proc": 2}, {"env_backend": "gymnasium"}],
+    [{"threads": 2}, {"collector": "processes", "n_proc": 2}, {"env_backend": "gymnasium"}],
     ids=str,
 )
 def test_a_learner_that_has_no_pool_on_all_cores_beside_it_keeps_them(settings: Any) -> None:

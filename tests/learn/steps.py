@@ -21,7 +21,8 @@ Settings: TypeAlias = Sequence[Sequence[dict[str, Any]]]
 """Lists, of each of which a case has one."""
 POLICIES: Settings = [
     [{"activation": name} for name in ("tanh", "relu", "elu", "silu", "leaky_relu", "gelu")],
-    [{}, {"shared_trunk": True}, {"value_hidden": (8,)}, {"hidden": ()}],
+    [{}, {"shared_trunk": True}, {"value_hidden": (8,)}],
+    [{}, {"hidden": ()}],
     [{}, {"normalize_observations": True}],
 ]
 OPTIONS: Settings = [

@@ -20,7 +20,8 @@ from tests.toys import collector, soft_learner
 
 POLICIES: Settings = [
     [{"activation": name} for name in ("tanh", "relu", "elu", "silu", "leaky_relu", "gelu")],
-    [{}, {"value_hidden": (8,)}, {"hidden": ()}],
+    [{}, {"value_hidden": (8,)}],
+    [{}, {"hidden": ()}],
     [{}, {"normalize_observations": True}],
 ]
 OPTIONS: Settings = [
@@ -29,13 +30,14 @@ OPTIONS: Settings = [
     [{}, {"value_learning_rate": 1e-3}],
     [{}, {"n_steps": 3, "tau": 0.5}],
 ]
-CASES = cases(ENVS, POLICIES, OPTIONS)
+KINDS = {**ENVS, "place": "FrozenLake-v1"}
+CASES = cases(KINDS, POLICIES, OPTIONS)
 
 
 def assert_same_updates(case: Case, backend: str) -> None:
     """Compare gradients tensor by tensor, what is measured, and where updates lead."""
     kind, policy, options = case
-    collect = collector(ENVS[kind], rows=4, horizon=8)
+    collect = collector(KINDS[kind], rows=4, horizon=8)
     plain, rival = (soft_learner(collect.spec, policy, **options) for _ in range(2))
     events: list[Any] = []
     make = by_inductor if backend == "inductor" else lambda graph, inputs: graph

@@ -19,7 +19,7 @@ from tests.learn.test_compiled import Unusual, needs_compiler
 from tests.policy.test_lean import box
 from tests.toys import collector, learner
 
-PAIR = Spec({"a": box(3), "b": box(2, 2)}, Discrete(2), 4)
+PAIR = Spec({"a": box(3), "b": box(2, 2), "c": Discrete(3)}, Discrete(2), 4)
 POLICIES: list[dict[str, Any]] = [
     {},
     {"shared_trunk": True, "activation": "silu"},
@@ -38,7 +38,8 @@ def compiled(ppo: PPO, events: list[Any], backend: str = "graph") -> Valuing:
 
 def observed(count: int) -> Any:
     torch.manual_seed(0)
-    return {"a": torch.randn(count, 3), "b": torch.randn(count, 2, 2)}
+    choice = torch.arange(count) % 3
+    return {"a": torch.randn(count, 3), "b": torch.randn(count, 2, 2), "c": choice}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
