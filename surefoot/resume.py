@@ -136,11 +136,11 @@ def _with_workers(config: Config, make: Factory, settings: Mapping[str, Any]) ->
 
 def _left_behind(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Give those settings about workers their defaults that these make pointless: all of them
-    without workers, their number where it is chosen anew or other cores or environments are left to
-    them; and the way back of a pool where it is left."""
+    without workers, whether there are some and how many where that is chosen anew or other cores or
+    environments are left to them; and the way back of a pool where it is left."""
     anew = settings.get("collector") == "auto"
     anew = anew or not {"envs", "threads", "overlap"}.isdisjoint(settings)
-    names = FOR_WORKERS if settings.get("collector") == "local" else ("n_proc",) * anew
+    names = FOR_WORKERS if settings.get("collector") == "local" else ("collector", "n_proc") * anew
     names += ("restore",) * ("env_backend" in settings)
     return {name: Config.model_fields[name].default for name in names}
 

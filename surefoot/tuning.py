@@ -59,7 +59,10 @@ WEIGHT = 5e-10
 """Seconds that a weight between hidden layers takes for each sample and visit, about."""
 WARMING_UP = 2
 """Iterations before those that count: the first may only prime normalizers, the next compiles."""
-TOO_SHORT = "not for this run, which is too short to compile or asked not to"
+NOT_COMPILED = {
+    "auto": "this run is too short to make up for compiling",
+    "off": "compile is off in this run",
+}
 WORTH = 1.05
 """A way has to be this much faster than the best so far to be preferred."""
 
@@ -115,7 +118,11 @@ def tune(
         for change in ({}, *more_threads(best.settings)) if compiles else ({},):
             _, named = _settled(short, make, {**best.settings, "compile": "on", **change})
             trial = compiler.tried(named, deadline)
-            tell(trial if compiles or trial.failed else replace(trial, remark=TOO_SHORT))
+            tell(
+                trial
+                if compiles or trial.failed
+                else replace(trial, remark=NOT_COMPILED[config.compile])
+            )
             if trial.failed:
                 break
             best = trial if compiles and trial.training > WORTH * best.training else best
@@ -303,7 +310,7 @@ class Compiler:
                 return Trial(named, failed=found) if failed else Trial(named, *found)
         except (EOFError, OSError):
             return Trial(named, failed="it could not be tried")
-        return Trial(named, failed="no time left; `compile: auto` decides by sizes")
+        return Trial(named, failed="no time left")
 
     def close(self) -> None:
         """Stop it, and the compilers that it may have started."""

@@ -41,7 +41,7 @@ def test_slow_environments_are_left_to_workers() -> None:
 def test_a_probe_ends_in_time(budget: float) -> None:
     _, trials, seconds = tuned(Counter, budget)
     assert seconds < budget + 4.0
-    assert [trial.failed for trial in trials if trial.failed]  # there was no time for everything
+    assert any(trial.training for trial in trials)
 
 
 @pytest.mark.slow

@@ -193,6 +193,12 @@ def test_a_fork_with_more_threads_has_fewer_workers_beside_them(tmp_path: Path) 
     assert (run.config.n_proc, fork.config.n_proc) == (4, 1)
 
 
+def test_a_fork_without_overlap_does_not_keep_the_workers_it_needed(tmp_path: Path) -> None:
+    run = surefoot.train("CartPole-v1", out=tmp_path / "run", total_steps=600, overlap=True)
+    fork = surefoot.fork(run.path, out=tmp_path / "fork", total_steps=1_200, overlap=False)
+    assert (run.config.collector, fork.config.collector) == ("processes", "local")
+
+
 def test_one_core_is_enough_for_one_thread_and_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "cores", lambda: 1)
     choosing.require_cores(Config(overlap=True))
