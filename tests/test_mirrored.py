@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -550,6 +551,38 @@ def test_a_lease_on_a_disk_that_is_not_mounted_any_more_is_not_lost(tmp_path: Pa
         ours.check()
     (tmp_path / "unmounted").rename(tmp_path / "disk")
     ours.check()
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "use"),
+    [
+        (shutil, "copyfile", lambda store: Lease(store, "disk").check()),
+        (Path, "mkdir", lambda store: store.put("models/a.pth", Path(__file__))),
+        (os, "replace", lambda store: store.put("a.pth", Path(__file__))),
+        (Path, "unlink", lambda store: store.delete("run.json")),
+        (os, "walk", lambda store: store.list()),
+    ],
+)
+def test_a_disk_may_go_at_the_very_moment_it_is_used(
+    place: Any,
+    name: str,
+    use: Callable[[Directory], Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, function = Directory(tmp_path / "disk"), getattr(place, name)
+    Lease(store, "disk").take()
+
+    def unmount_first(*given: Any, **named: Any) -> Any:
+        with suppress(FileNotFoundError):
+            os.rename(tmp_path / "disk", tmp_path / "unmounted")
+        return function(*given, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(place, name, unmount_first)
+        with pytest.raises(Unreachable, match="is it still mounted"):
+            use(store)
+    assert not (tmp_path / "disk").exists()
 
 
 def test_who_has_lost_the_lease_commits_no_checkpoint(run: Path, tmp_path: Path) -> None:

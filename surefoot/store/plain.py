@@ -26,10 +26,8 @@ class Directory:
     def put(self, key: str, file: Path) -> Kept:
         path = self._root / key
         staged = path.with_name(f"{STAGING}{path.name}-{os.getpid()}")
-        with told(str(path)):
-            self._require_there()  # never make one where a disk was mounted
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._there = True
+        with self._reached(path):
+            self._make_folders(key)
             try:
                 kept = _copied(file, staged)
                 if described(staged) != kept:
@@ -40,8 +38,7 @@ class Directory:
         return kept
 
     def get(self, key: str, file: Path) -> None:
-        with told(str(self._root / key)):
-            self._require_there()
+        with self._reached(self._root / key):
             shutil.copyfile(self._root / key, file)
 
     def list(self, prefix: str = "") -> dict[str, Kept]:
@@ -55,12 +52,14 @@ class Directory:
                     with suppress(FileNotFoundError):  # it has just gone
                         size = path.stat().st_size
                         found[path.relative_to(self._root).as_posix()] = Kept(size, None)
+            self._require_there()
         return found
 
     def delete(self, key: str) -> None:
         path = self._root / key
         with told(str(path)):
             path.unlink(missing_ok=True)
+            self._require_there()
             if path.parent != self._root:
                 with suppress(OSError):  # it is not empty, or gone
                     path.parent.rmdir()
@@ -70,6 +69,25 @@ class Directory:
             for path in _within(self._root):
                 if path.name.startswith(STAGING):
                     path.unlink(missing_ok=True)
+
+    def _make_folders(self, key: str) -> None:
+        """Make the folders of a file, but never the root again: that is where a disk was mounted."""
+        if not self._there:
+            self._root.mkdir(parents=True, exist_ok=True)
+            self._there = True
+        for folder in list(reversed(Path(key).parents))[1:]:
+            (self._root / folder).mkdir(exist_ok=True)
+
+    @contextmanager
+    def _reached(self, path: Path) -> Iterator[None]:
+        """Turn errors of files into those of stores. Whether the root has gone is asked after a
+        file was not found: it may go at any moment, and nothing on it is missing then."""
+        try:
+            with told(str(path)):
+                yield
+        except Missing:
+            self._require_there()
+            raise
 
     def _require_there(self) -> None:
         if self._there and not self._root.is_dir():
