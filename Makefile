@@ -19,7 +19,7 @@ help:
 	@echo "make programs        install what some tests drive and are skipped without (apt, as root)"
 	@echo "make train ENV=…     train an environment (ARGS=\"--seed 1 …\")"
 	@echo "make soak            200 kills, 10,000 hostile checkpoints, 100 signals (half an hour)"
-	@echo "make bench           all benchmarks, beside other trainers (45 minutes; benchmarks/RESULTS.md)"
+	@echo "make bench           all benchmarks, beside other trainers (50 minutes; benchmarks/RESULTS.md)"
 	@echo "make bench-quick     a few of them, in three minutes"
 	@echo "make clean           remove the virtual environment and caches"
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 Name = TypeVar("Name", bound=Hashable)
+NO_RATE = 1e-12
+"""A learning rate with which nothing is learned."""
 
 
 def alone(script: str, *arguments: str) -> Any:

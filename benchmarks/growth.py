@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from apart import give, in_turn, spread, together
+from apart import NO_RATE, give, in_turn, spread, together
 
 from surefoot.core import hardware
 
@@ -28,8 +28,6 @@ ENVS = (1, 4, 16, 64, 256)
 HORIZONS = (128, 512, 2048, 8192)
 STEPS = 32_768
 """How many are measured at least, after as many that are not."""
-RATE = 1e-12
-"""With which nothing is learned."""
 
 Size = tuple[int, int]
 """Environments, and the horizon."""
@@ -50,7 +48,8 @@ def one(envs: int, horizon: int, steps: int) -> None:
     hardware.keep_memory()
     torch.set_num_threads(1)
     with threadpool_limits(limits=1, user_api="blas"):
-        ppo: Any = {"horizon": horizon, "minibatch_size": 64, "epochs": 4, "learning_rate": RATE}
+        ppo: Any = {"horizon": horizon, "minibatch_size": 64, "epochs": 4}
+        ppo |= {"learning_rate": NO_RATE}
         config = Config(envs=envs, collector="local", device="cpu", ppo=ppo)
         collector = build_collector(config, factory("CartPole-v1"), "fresh")
         learner = build_learner(config, collector.spec)

@@ -4,11 +4,14 @@
     python benchmarks/training.py bipedal --only "surefoot, EnvPool, overlap" --repeats 15
 
 Every contestant trains in a process of its own, in turn, in repeats; figures are medians over
-repeats of what follows the first iterations, so neither starting nor compiling counts. The limit is
-what the machine could do if all cores did nothing but what cannot be left out: cores / (environment
-step + epochs × minibatch step / minibatch size + acting / rows). Its parts are measured here, by as
-many processes at once as there are cores, which are as busy then as in a run; what follows from
-parts that one process measures alone is in parentheses.
+repeats of what follows the first iterations, so neither starting nor compiling counts. Nobody
+learns (the learning rate is next to nothing), so that all play the same: the walker's steps take 4
+% longer where a policy has learned a little, and a seventh less where it has learned more. The
+limit is what the machine could do if all cores did nothing but what cannot be left out: cores /
+(environment step + epochs × minibatch step / minibatch size + acting / rows). Its parts are
+measured here, of the same policy after as many steps, just before the contestant that is held
+against them, by as many processes at once as there are cores, which are as busy then as in a run;
+what follows from parts that one process measures alone is in parentheses.
 """
 
 from __future__ import annotations
@@ -20,11 +23,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-from apart import alone, give, in_turn, spread, together
+from apart import NO_RATE, alone, give, in_turn, spread, together
 
 from surefoot.core import hardware
 
@@ -35,6 +37,9 @@ PEERS_WARM = 1
 SECONDS = 1.0
 """How long each part of the limit is measured: means, as of the contestants, over a time in which a
 machine has good and bad moments."""
+
+Policy: TypeAlias = Callable[[Any], Any]
+"""From observations of rows to actions that environments take."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,11 @@ class Work:
     @property
     def steps(self) -> int:
         return self.rows * self.horizon
+
+    @property
+    def ppo(self) -> Any:
+        sizes = {"horizon": self.horizon, "minibatch_size": self.minibatch, "epochs": self.epochs}
+        return {**sizes, "learning_rate": NO_RATE}
 
 
 WORKERS = {"collector": "processes", "n_proc": 2}
@@ -122,7 +132,6 @@ def surefoot_speed(work: Work, **settings: Any) -> float:
     """Train with all that a run does, and compiled."""
     import surefoot
 
-    ppo = {"horizon": work.horizon, "minibatch_size": work.minibatch, "epochs": work.epochs}
     with tempfile.TemporaryDirectory() as directory:
         run = surefoot.train(
             work.env,
@@ -134,7 +143,7 @@ def surefoot_speed(work: Work, **settings: Any) -> float:
                 device="cpu",
                 checkpoint_every="1000it",
                 hall_of_fame=0,
-                ppo=ppo,
+                ppo=work.ppo,
                 policy={"hidden": work.hidden, "activation": work.activation},
                 **settings,
             ),
@@ -156,7 +165,7 @@ def peer_speed(work: Work, by: str, vector: str, threads: int = 1) -> float:
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
     settings: dict[str, Any] = {"n_steps": work.horizon, "batch_size": work.minibatch}
-    settings |= {"n_epochs": work.epochs, "device": "cpu"}
+    settings |= {"n_epochs": work.epochs, "learning_rate": NO_RATE, "device": "cpu"}
     network: dict[str, Any] = {"net_arch": list(work.hidden)}
     if by == "sb3":
         from stable_baselines3 import PPO
@@ -201,21 +210,24 @@ def parts(work: Work) -> dict[str, float]:
     hardware.keep_memory()
     torch.set_num_threads(1)
     threadpool_limits(limits=1, user_api="blas")
-    ppo: Any = {"horizon": work.horizon, "minibatch_size": work.minibatch, "epochs": work.epochs}
-    policy: Any = {"hidden": work.hidden, "activation": work.activation}
-    config = Config(envs=work.rows, collector="local", compile="on", ppo=ppo, policy=policy)
+    network: Any = {"hidden": work.hidden, "activation": work.activation}
+    config = Config(envs=work.rows, collector="local", compile="on", ppo=work.ppo, policy=network)
     collector = build_collector(config, factory(work.env), "fresh")
     learner = build_learner(config, collector.spec)
     rollout = collector.collect(learner.actor())
     learner.update(rollout, Progress(10**9))
-    actor, noise = learner.actor(), learner.actor().noise(np.random.default_rng(0), work.rows)
-    seen = rollout.obs[0]
-    acting = _timed(lambda: actor.act(seen, None, {}, noise))
+    actor, random, seen = learner.actor(), np.random.default_rng(0), rollout.obs[0]
+    noise = actor.noise(random, work.rows)
+
+    def policy(obs: Any) -> Any:
+        action, _ = actor.act(obs, None, {}, actor.noise(random, len(obs)))
+        return collector.spec.to_env(action)
+
     return {
-        "environment": _environment(work, rollout.action),
-        "EnvPool": _pool(work, rollout.action),
+        "environment": _environment(work, policy),
+        "EnvPool": _pool(work, policy),
         "minibatch": _step(work, learner, rollout),
-        "acting": acting,
+        "acting": _timed(lambda: actor.act(seen, None, {}, noise)),
     }
 
 
@@ -230,49 +242,67 @@ def _timed(function: Callable[[], Any]) -> float:
 
 def _step(work: Work, learner: Any, rollout: Any) -> float:
     """Take one optimizer step, and nothing else that an update does."""
-    from surefoot.learn.experience import minibatches
+    from surefoot.learn.experience import Deck
 
-    batch = next(
-        minibatches(learner._samples(rollout, *learner._valued(rollout)), work.minibatch, 0, 0, 0)
-    )
+    samples = learner._samples(rollout, *learner._valued(rollout))
+    batch = Deck(samples, work.minibatch).deal(0, 0, 0)[0]
     knobs = learner._knobs({"clip_range": 0.2, "entropy_coefficient": 0.0}, 0.0)
     vector, adam = learner._optimizer.flat.vector, learner._optimizer.adam
     bias = learner._optimizer.biases(1)[0]
     return _timed(lambda: learner._step(vector, adam, batch, knobs, bias))
 
 
-def _environment(work: Work, actions: Any) -> float:
-    """Step a core's share of Gymnasium's environments in turn: each finds what it needs in caches
-    less often than one by itself, which nobody who has all of them to step can help."""
+def _environment(work: Work, policy: Policy) -> float:
+    """Let a policy play a core's share of Gymnasium's environments in turn: each finds what it
+    needs in caches less often than one by itself, which nobody who has all of them to step can
+    help."""
     import gymnasium
+    import numpy as np
 
     rows = range(max(1, work.rows // hardware.cores()))
     envs = [gymnasium.make(work.env, disable_env_checker=True) for _ in rows]
-    space, seed = envs[0].action_space, 0
-    for seed, env in enumerate(envs):
-        env.reset(seed=seed)
-    taken = actions.clip(space.low, space.high) if hasattr(space, "low") else actions
-    following = cycle(taken)
+    first = [env.reset(seed=seed)[0] for seed, env in enumerate(envs)]
 
-    def step_all() -> None:
-        nonlocal seed
-        for env, action in zip(envs, next(following), strict=False):
-            *_, terminated, truncated, _ = env.step(action)
-            if terminated or truncated:
-                seed += 1
-                env.reset(seed=seed)
+    def step(actions: Any) -> tuple[list[Any], int]:
+        seen = []
+        for env, action in zip(envs, actions, strict=True):
+            obs, _, terminated, truncated, _ = env.step(action)
+            seen.append(env.reset()[0] if terminated or truncated else obs)
+        return seen, len(envs)
 
-    return _timed(step_all) / len(envs)
+    return _played(work, lambda seen: policy(np.stack(seen)), first, step)
 
 
-def _pool(work: Work, actions: Any) -> float:
-    """Step EnvPool's environments on one thread, without its Python code."""
+def _pool(work: Work, policy: Policy) -> float:
+    """Let a policy play EnvPool's environments on one thread, without EnvPool's Python code. Those
+    that begin an episode make no step meanwhile, which takes time all the same."""
+    import numpy as np
+
     from surefoot.envs.envpool import Pool
 
     pool = Pool(work.env, work.rows, threads=1)
-    pool.reset(seed=range(work.rows))
-    following = cycle(actions)
-    return _timed(lambda: pool.step(next(following))) / work.rows
+    first, _ = pool.reset(seed=range(work.rows))
+
+    def step(actions: Any) -> tuple[Any, int]:
+        obs, _, terminated, truncated, _ = pool.step(actions)
+        return obs, work.rows - np.count_nonzero(terminated | truncated)
+
+    return _played(work, policy, first, step)
+
+
+def _played(work: Work, policy: Policy, obs: Any, step: Callable[[Any], tuple[Any, int]]) -> float:
+    """Return how many microseconds a step takes when episodes are as long as in a run that has
+    begun; `step` returns what is seen next, and how many steps it was."""
+    seconds, steps, rounds = 0.0, 0, 0
+    while seconds < SECONDS:
+        actions = policy(obs)
+        begun = time.perf_counter()
+        obs, made = step(actions)
+        gone = time.perf_counter() - begun
+        rounds += 1
+        if rounds > WARM * work.horizon:
+            seconds, steps = seconds + gone, steps + made
+    return 1e6 * seconds / steps
 
 
 def limit(work: Work, costs: dict[str, float], environment: str) -> float:
@@ -290,44 +320,60 @@ def one(name: str, contestant: str) -> None:
     give(run(work, **settings))
 
 
-def _measured(name: str, contestant: str) -> Any:
-    if contestant != "parts":
-        return alone(__file__, name, contestant)
-    every = together(__file__, *[(name, contestant)] * hardware.cores())
+class Turn(NamedTuple):
+    """What was measured of a contestant, and of the limit just before."""
+
+    speed: float
+    parts: dict[str, dict[str, float]]
+    """On cores that are all busy, and on one alone; empty for peers."""
+
+    def share(self, work: Work, environment: str, way: str) -> float:
+        return 100 * self.speed / limit(work, self.parts[way], environment)
+
+
+def _turn(name: str, contestant: str) -> Turn:
+    if "by" in WORKS[name].contestants[contestant]:
+        return Turn(alone(__file__, name, contestant), {})
+    lone = alone(__file__, name, "parts")
+    every = together(__file__, *[(name, "parts")] * hardware.cores())
     busy = {part: statistics.fmean(one[part] for one in every) for part in every[0]}
-    return {"busy": busy, "lone": alone(__file__, name, contestant)}
+    return Turn(alone(__file__, name, contestant), {"busy": busy, "lone": lone})
 
 
 def compare(name: str, repeats: int, quick: bool, only: str | None) -> None:
     work = WORKS[name]
     chosen = (only,) if only else QUICK if quick else tuple(work.contestants)
     who = [c for c in work.contestants if c in chosen]
-    # What the limit is made of is measured as often as what is held against it, if there is time.
-    ours = [turn for c in who if "by" not in work.contestants[c] for turn in ("parts", c)]
-    turns = ["parts", *who] if quick else [*ours, *(c for c in who if c not in ours)]
-    found = in_turn(turns, lambda contestant: _measured(name, contestant), repeats)
-    costs, speeds = found.pop("parts"), found
-    middle, lone = (
-        {part: statistics.median(cost[way][part] for cost in costs) for part in costs[0][way]}
-        for way in ("busy", "lone")
-    )
+    if not who:
+        return
+    found = in_turn(who, lambda contestant: _turn(name, contestant), repeats)
     print(
         f"\n{work.env}, {work.rows} × {work.horizon}, minibatch {work.minibatch}, {work.epochs} "
         f"epochs, {work.hidden} {work.activation}; steps per second, medians of {repeats}, of "
         f"{work.measured} iterations each, peers of {work.peers_measured}"
     )
-    shown = ", ".join(f"{part} {value:.1f} ({lone[part]:.1f})" for part, value in middle.items())
-    print(f"  µs on cores that are all busy (on one alone): {shown}")
+    if costs := [turn.parts for turns in found.values() for turn in turns if turn.parts]:
+        busy, lone = (
+            {part: statistics.median(cost[way][part] for cost in costs) for part in costs[0][way]}
+            for way in ("busy", "lone")
+        )
+        shown = ", ".join(f"{part} {value:.1f} ({lone[part]:.1f})" for part, value in busy.items())
+        print(f"  µs on cores that are all busy (on one alone): {shown}")
+    speeds = {c: [turn.speed for turn in turns] for c, turns in found.items()}
     best = {
-        by: max((statistics.median(v) for n, v in speeds.items() if n.startswith(by)), default=None)
+        by: max((statistics.median(v) for c, v in speeds.items() if c.startswith(by)), default=None)
         for by in ("SB3", "SBX")
     }
-    for contestant, values in speeds.items():
-        speed, pool = statistics.median(values), "EnvPool" in contestant
-        most, other = (limit(work, c, "EnvPool" if pool else "environment") for c in (middle, lone))
+    for contestant, turns in found.items():
+        speed = statistics.median(speeds[contestant])
         ratios = "  ".join(f"{speed / value:5.2f} × {by}" for by, value in best.items() if value)
-        share = f"{100 * speed / most:3.0f} % of {most:,.0f} ({100 * speed / other:.0f} %)"
-        print(f"  {contestant:<28}{spread(values):<28}{ratios}  {share}", flush=True)
+        environment, share = "EnvPool" if "EnvPool" in contestant else "environment", ""
+        if turns[0].parts:
+            of_busy, of_lone = (
+                [turn.share(work, environment, way) for turn in turns] for way in ("busy", "lone")
+            )
+            share = f"{spread(of_busy)} % of the limit ({statistics.median(of_lone):.0f} %)"
+        print(f"  {contestant:<28}{spread(speeds[contestant]):<28}{ratios}  {share}", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -191,10 +192,11 @@ def _count_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None
         return None
 
     def read(words: list[str]) -> int:
-        number = float(words[0])
-        if not number.is_integer():
-            raise ValueError(f"{words[0]} is not a whole number")
-        return int(number)
+        with suppress(ValueError, OverflowError):
+            number = float(words[0])
+            if number == int(number):
+                return int(number)
+        raise ValueError(f"{words[0]} is not a whole number")
 
     return PrimitiveConstructorSpec(
         nargs=1,

@@ -261,8 +261,9 @@ def _extended(config: Config, found: Found, total_steps: int | None) -> tuple[Co
             f"total_steps={total_steps}, but the run goes on from step {found.step:,}; give more"
         )
     changed = _changed(config, {"total_steps": total_steps})
-    longer, reached = _without_reached(changed, _score(config, found))
-    return longer, [f"extended to {total_steps:,} steps; schedules follow the new total", *reached]
+    settled, reached = _without_reached(changed, _score(config, found))
+    how = "extended" if total_steps > config.total_steps else "shortened"
+    return settled, [f"{how} to {total_steps:,} steps; schedules follow the new total", *reached]
 
 
 def _without_reached(config: Config, score: float | None) -> tuple[Config, list[str]]:

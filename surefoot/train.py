@@ -17,7 +17,7 @@ from surefoot.collect.build import build_collector, find_way
 from surefoot.collect.choose import choose, require_cores
 from surefoot.collect.viewer import Viewer, Watched
 from surefoot.config import Config, Output, resolve
-from surefoot.core import hardware, signals
+from surefoot.core import garbage, hardware, signals
 from surefoot.core.episodes import RecentEpisodes
 from surefoot.core.errors import ConfigError
 from surefoot.core.events import Bulletin
@@ -241,6 +241,7 @@ def fit(parts: Parts) -> Ending:
     with (
         signals.held(parts.alert) as held,
         interruptible(held, parts.run, saver, parts.sink) as kept,
+        garbage.passed_over(),
     ):
         ending = finished(parts.config, training)  # it may have ended before it could say so
         if ending:

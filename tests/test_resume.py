@@ -89,6 +89,15 @@ def test_a_finished_run_is_left_alone(run: Run) -> None:
     assert (run.path / "journal.jsonl").read_bytes() == before
 
 
+def test_a_resume_says_whether_the_run_gets_longer_or_shorter(run: Run) -> None:
+    first = steps(run)[0]
+    surefoot.resume(run.path, checkpoint=first, total_steps=first + 64)
+    surefoot.resume(run.path, total_steps=first + 128)
+    said = [entry["message"] for entry in run.journal() if entry["event"] == "resume"]
+    assert f"shortened to {first + 64:,} steps" in said[0]
+    assert f"extended to {first + 128:,} steps" in said[1]
+
+
 def test_a_finished_run_can_be_extended_and_schedules_follow(tmp_path: Path) -> None:
     ppo = {**SMALL["ppo"], "learning_rate": "linear:1e-3:0"}
     run = small(tmp_path / "run", ppo=ppo)

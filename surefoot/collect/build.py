@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -79,18 +81,20 @@ def _processes(
     try:
         parts = (stage, config.seed, _restoration(kind, stage), channels(config.rewards))
         if config.overlap:
-            return OverlapCollector(*parts, _beside(config, threads, stage))
+            return OverlapCollector(*parts, _beside(config, spare, stage))
         return StageCollector(*parts)
     except BaseException:
         stage.close()
         raise
 
 
-def _beside(config: Config, threads: int, stage: ProcessStage) -> Beside:
-    """Settle where the learner works while workers play: apart from their Python on two cores that
-    a pool fills (with more, it has a core more often)."""
-    pool = config.env_backend == "envpool" and envpool.on_every_core(threads)
-    return partial(apart, stage.pids) if pool and cores() == 2 else nullcontext
+def _beside(config: Config, spare: bool, stage: ProcessStage) -> Beside:
+    """Settle where the learner works while workers play: apart from them where they would fill all
+    cores. Several threads of torch have cores that workers leave; and in a container with a share
+    of the time of many cores, the kernel knows better which of them to use."""
+    if spare or config.threads > 1 or cores() == 1 or sys.platform != "linux":
+        return nullcontext
+    return partial(apart, stage.pids) if len(os.sched_getaffinity(0)) == cores() else nullcontext
 
 
 def _manner(config: Config, spare: bool) -> Manner:

@@ -220,8 +220,8 @@ def _spare(config: Config) -> int:
 
 def _learner_apart(config: Config, seconds: float) -> bool:
     """Say whether the learner keeps cores to itself while others play, who take so many seconds for
-    a step. One thread takes what they leave idle, unless it has more to do than they on what it
-    leaves. Several wait for each other whenever one of them has no core."""
+    a step. One thread has a core during updates alone, unless it has more to do than they on what
+    it leaves. Several wait for each other whenever one of them has no core."""
     learning = LEARNING * config.learning.visits(config.envs)
     return config.threads > 1 or seconds / _spare(config) <= learning
 

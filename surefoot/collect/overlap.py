@@ -7,6 +7,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -23,30 +24,49 @@ Beside: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 @contextmanager
 def apart(workers: Callable[[], Iterable[int]]) -> Iterator[None]:
-    """Keep this thread off a core that the Python of workers, of which these are the process ids,
-    keeps to meanwhile.
+    """Give this thread a core to itself; workers, of which these are the process ids, share the
+    others meanwhile, and have all of them back afterwards.
 
-    All threads of a pool wait for that Python after each step, so that there is a core without
-    work; but a kernel would rather leave the learner where it was, queued behind the Python, than
-    move it there.
+    A kernel would let this thread and theirs queue for one core while another has nothing to do.
     """
     assert sys.platform == "linux"
-    everything = os.sched_getaffinity(0)
-    theirs = {secrets.choice(sorted(everything))}  # other runs on this machine rarely choose alike
+    everything, here = os.sched_getaffinity(0), set(_threads("self"))
+    own = {secrets.choice(sorted(everything))}  # lest all runs on a machine choose alike
+    theirs: dict[int, set[int]] = {}
     try:
-        _bind((0,), everything - theirs)
-        _bind(workers(), theirs)
+        _bind(0, own)
+        for thread in _all_threads(workers()):
+            with suppress(OSError):
+                theirs[thread] = os.sched_getaffinity(thread)
+                _bind(thread, theirs[thread] - own or everything - own)
         yield
     finally:
-        _bind((0, *workers()), everything)  # workers too: they may make a new pool, for all cores
+        begun = {*_threads("self"), *_all_threads(workers())} - here
+        for thread, cores in {0: everything, **dict.fromkeys(begun, everything), **theirs}.items():
+            _bind(thread, cores)
 
 
-def _bind(processes: Iterable[int], cores: set[int]) -> None:
-    """Bind the first thread of each process, which runs Python; 0 is this thread."""
+def _bind(thread: int, cores: set[int]) -> None:
+    """Bind a thread to cores; 0 is this thread."""
     assert sys.platform == "linux"
+    with suppress(OSError):  # it is gone, or nobody may: it is slower, no more
+        os.sched_setaffinity(thread, cores)
+
+
+def _all_threads(processes: Iterable[int]) -> Iterator[int]:
+    """Find the threads of these processes, and of those that they have started."""
     for process in processes:
-        with suppress(OSError):  # it is gone, or nobody may: it is slower, no more
-            os.sched_setaffinity(process, cores)
+        for thread in _threads(process):
+            yield thread
+            with suppress(OSError):  # it is gone, or the kernel does not tell
+                started = Path(f"/proc/{process}/task/{thread}/children").read_text()
+                yield from _all_threads(map(int, started.split()))
+
+
+def _threads(process: int | str) -> list[int]:
+    with suppress(OSError):  # it is gone
+        return [int(thread) for thread in os.listdir(f"/proc/{process}/task")]
+    return []
 
 
 class OverlapCollector(StageCollector):

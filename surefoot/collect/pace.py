@@ -244,8 +244,9 @@ def _alone(scene: Scene, t: Time, rows: Rows) -> Tree:
 
 def _given(scene: Scene, t: Time, rows: Rows) -> tuple[Tree, None, Tree, Tree]:
     """Take together what an actor chooses the actions of rows by."""
-    obs, luck = tree.index(scene.record.obs, (t, rows)), tree.index(scene.noise, (t, rows))
-    return obs, None, tree.index(scene.memory, rows), luck
+    place = (t, rows)
+    memory = tree.index(scene.memory, rows) if scene.remembers else scene.memory
+    return tree.index(scene.record.obs, place), None, memory, tree.index(scene.noise, place)
 
 
 def _joined(answers: Sequence[tuple[Tree, Tree]]) -> Iterator[Tree]:

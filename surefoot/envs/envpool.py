@@ -28,6 +28,7 @@ from surefoot.core.errors import ConfigError
 from surefoot.core.tree import Array
 from surefoot.envs.make import Factory
 from surefoot.envs.names import Imported, Registered
+from surefoot.envs.spaces import some
 
 REMEDY = "use --env-backend gymnasium"
 INSTALL = "pip install 'surefoot[envpool]'"
@@ -187,15 +188,11 @@ def _quietly() -> Iterator[None]:
 
 
 def _bound(threads: int) -> dict[str, int]:
-    """Bind threads to cores, where a pool has one for each of the machine's: left to itself, a
-    kernel lets them queue for one core while another has nothing to do."""
-    return {"thread_affinity_offset": 0} if on_every_core(threads) else {}
-
-
-def on_every_core(threads: int) -> bool:
-    """Say whether so many threads are one for each of the machine's cores, all free to be used."""
+    """Bind threads to cores, where a pool has one for each of the machine's, all free to be used:
+    left to itself, a kernel lets them queue for one core while another has nothing to do."""
     free = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-    return threads == os.cpu_count() and free == set(range(threads))
+    every = threads == os.cpu_count() and free == set(range(threads))
+    return {"thread_affinity_offset": 0} if every else {}
 
 
 def wrapped(pool: Any) -> Callable[[Array], tuple[Array, Array, Array, Array]]:
@@ -226,7 +223,7 @@ def direct(pool: Any) -> Callable[[Array], tuple[Array, Array, Array, Array]] | 
         send([rows, rows, np.ascontiguousarray(actions, dtype)])
         state = receive()
         obs, reward, done, truncated = [state[place] for place in places]
-        if np.count_nonzero(truncated):
+        if some(truncated):
             done = done & ~truncated
         return obs, reward, done, truncated
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from surefoot.config import Config
+from surefoot.core import garbage
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -120,13 +121,9 @@ class Compiled:
             return self._otherwise(*given)
         begun = time.perf_counter()
         try:
-            leaves, self._lay = _leaves(given), [_layer_out(part) for part in given]
-            traced = traced_with(self._on_leaves(given), leaves)
-            set_biases_apart(traced)
-            turn_narrow(traced)
-            places = [node for node in traced.graph.nodes if node.op == "placeholder"]
-            graph = self._make(traced, [node.meta["val"] for node in places])
-            graph(*leaves)  # what cannot be run shows here
+            with garbage.undisturbed():
+                graph = self._compiled(given)
+                graph(*_leaves(given))  # what cannot be run shows here
             self._graph, self.how = graph, "compiled"
         except Exception as error:
             self.how = self._otherwise.how
@@ -135,6 +132,15 @@ class Compiled:
         finally:
             self.compile_seconds = time.perf_counter() - begun
         return self(*given)
+
+    def _compiled(self, given: tuple[Any, ...]) -> Graph:
+        """Make what runs it on the leaves of what looks like this."""
+        self._lay = [_layer_out(part) for part in given]
+        traced = traced_with(self._on_leaves(given), _leaves(given))
+        set_biases_apart(traced)
+        turn_narrow(traced)
+        places = [node for node in traced.graph.nodes if node.op == "placeholder"]
+        return self._make(traced, [node.meta["val"] for node in places])
 
     def _on_leaves(self, like: tuple[Any, ...]) -> Callable[..., tuple[Tensor, ...]]:
         """Turn it into a function of what `_leaves` lays out, and back; note the shape of its

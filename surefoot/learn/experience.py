@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import starmap
 from typing import Any, NamedTuple
 
@@ -85,7 +85,7 @@ class Samples(NamedTuple):
 
 
 class Minibatch(NamedTuple):
-    """Samples in as few tensors as can be: making one takes longer than to fill it."""
+    """Samples in as few tensors as can be: each takes a step some time to be handed."""
 
     obs: Tree
     action: Tree
@@ -96,24 +96,34 @@ class Minibatch(NamedTuple):
         return Samples(self.obs, self.action, *self.numbers.unbind(1))
 
 
-def minibatches(
-    samples: Samples, size: int, seed: int, iteration: int, epoch: int
-) -> Iterator[Minibatch]:
-    """Deal out all samples in a fresh order, in minibatches of one size; the last is filled up
-    with samples of weight 0."""
-    count = -(-samples.size // size)
-    order = np.zeros(count * size, np.int64)
-    random = seeding.generator(seed, Purpose.SHUFFLE, iteration, epoch)
-    order[: samples.size] = random.permutation(samples.size)
-    index = torch.from_numpy(order).to(samples.weight.device)
-    obs, action, *numbers = samples
-    parts = (obs, action, torch.stack(numbers, 1))
-    shuffled = Minibatch(
-        *(tree.map(lambda leaf: leaf.index_select(0, index), part) for part in parts)
-    )
-    shuffled.samples().weight[samples.size :] = 0.0
-    pieces = (_pieces(part, size) for part in shuffled)
-    return starmap(Minibatch, zip(*pieces, strict=True))
+class Deck:
+    """Samples to deal out in minibatches of one size, again and again into the same memory: to make
+    tensors anew takes longer than to fill them."""
+
+    def __init__(self, samples: Samples, size: int) -> None:
+        obs, action, *numbers = samples
+        self._size, rows = samples.size, -(-samples.size // size) * size
+        self._parts = (obs, action, torch.stack(numbers, 1))
+        self._dealt = Minibatch(*(tree.map(lambda leaf: _room(leaf, rows), p) for p in self._parts))
+        self._order = np.zeros(rows, np.int64)
+        pieces = (_pieces(part, size) for part in self._dealt)
+        self._minibatches = list(starmap(Minibatch, zip(*pieces, strict=True)))
+
+    def deal(self, seed: int, iteration: int, epoch: int) -> Sequence[Minibatch]:
+        """Deal out all samples in a fresh order; the last minibatch is filled up with samples of
+        weight 0. Minibatches that were dealt before are gone."""
+        random = seeding.generator(seed, Purpose.SHUFFLE, iteration, epoch)
+        self._order[: self._size] = random.permutation(self._size)
+        weight = self._dealt.samples().weight
+        index = torch.from_numpy(self._order).to(weight.device)
+        for part, dealt in zip(self._parts, self._dealt, strict=True):
+            tree.map(lambda leaf, out: torch.index_select(leaf, 0, index, out=out), part, dealt)
+        weight[self._size :] = 0.0
+        return self._minibatches
+
+
+def _room(like: Tensor, rows: int) -> Tensor:
+    return like.new_empty(rows, *like.shape[1:])
 
 
 def _pieces(part: Tree, size: int) -> Sequence[Tree]:

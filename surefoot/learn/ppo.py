@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from surefoot.core.protocols import Actor
 from surefoot.core.rollout import CHUNK, Rollout
 from surefoot.core.state import State
 from surefoot.core.tree import Array, Tree
-from surefoot.learn.experience import Experience, Samples, minibatches
+from surefoot.learn.experience import Deck, Experience, Samples
 from surefoot.learn.objective import Objective, Seen
 from surefoot.learn.optimizer import Optimizer
 from surefoot.learn.rates import follow
@@ -216,13 +215,11 @@ class PPO:
         vector, adam = optimizer.flat.vector, optimizer.adam
         biases = iter(optimizer.biases(config.epochs * -(-samples.size // config.minibatch_size)))
         settings = self._knobs(knobs, progress.fraction)
-        rows: list[Tensor] = []
+        deck, rows = Deck(samples, config.minibatch_size), list[Tensor]()
         for epoch in range(config.epochs):
             first = len(rows)
             settings = settings._replace(rates=optimizer.rates_at(progress.fraction))
-            for minibatch in minibatches(
-                samples, config.minibatch_size, self._seed, progress.iterations, epoch
-            ):
+            for minibatch in deck.deal(self._seed, progress.iterations, epoch):
                 vector, adam, measured = self._step(vector, adam, minibatch, settings, next(biases))
                 rows.append(measured)
             if config.watches_kl:
@@ -262,10 +259,8 @@ class PPO:
         step = int(where[0, 0]) if len(where) else len(rows) - 1
         term = names[int(where[0, 1])] if len(where) else broken[0]
         epoch, minibatch = divmod(step, per_epoch)
-        every = minibatches(
-            samples, self._config.minibatch_size, self._seed, progress.iterations, epoch
-        )
-        batch = next(islice(every, minibatch, None)).samples()
+        deck = Deck(samples, self._config.minibatch_size)
+        batch = deck.deal(self._seed, progress.iterations, epoch)[minibatch].samples()
         raise NonFiniteError(
             f"{term} is not finite in iteration {progress.iterations + 1}, epoch {epoch + 1}, "
             f"minibatch {minibatch + 1}; lower ppo.learning_rate or ppo.max_grad_norm, or look at "

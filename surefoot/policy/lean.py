@@ -62,22 +62,19 @@ class Lean:
 
     def _values(self, obs: Tree) -> Array:
         """Compute what the head makes a distribution of."""
-        values = self.features(obs)
-        for function in self.functions:
-            values = function(values)
-        return values
+        return _through(self.functions, self.features(obs))
 
 
 @dataclass(frozen=True)
 class Lone:
     """The features of an observation that is one array."""
 
-    scale: Function
-    feature: Function
+    functions: Sequence[Function]
+    """Applied one after another."""
 
     def __call__(self, obs: Tree) -> Array:
-        (leaf,) = tree.leaves(obs)
-        return self.feature(self.scale(leaf))
+        (values,) = tree.leaves(obs)
+        return _through(self.functions, values)
 
 
 @dataclass(frozen=True)
@@ -150,7 +147,7 @@ class Affine:
     bias: Repeated
 
     def __call__(self, values: Array) -> Array:
-        result: Array = np.dot(values, self.weight)  # [B, inputs]: quicker than @ for few
+        result: Array = values.dot(self.weight)  # [B, inputs]: quicker than @ for few
         result += self.bias.of(len(result))
         return result
 
@@ -272,7 +269,9 @@ class Squashed:
         return action.reshape(*action.shape[:-1], *self.shape)
 
 
-def as_is(values: Array) -> Array:
+def _through(functions: Sequence[Function], values: Array) -> Array:
+    for function in functions:
+        values = function(values)
     return values
 
 

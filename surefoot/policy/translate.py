@@ -29,7 +29,6 @@ from surefoot.policy.lean import (
     Numbers,
     Scaled,
     Squashed,
-    as_is,
     floats,
     relu,
     silu,
@@ -59,9 +58,11 @@ def to_lean(policy: ActorCritic | SoftActorCritic, choice: Choice) -> Lean:
     """Copy the acting half of a policy that `knows` accepts."""
     head = HEADS[type(policy.head)](policy.head)
     layers = [*layers_of(policy.trunk), *layers_of(policy.actor)]
-    scales = [SCALES[type(part)](part) for part in policy.normalizer.parts]
-    features = [FEATURES[type(part)](part) for part in policy.encoder.parts]
-    parts = [Lone(*pair) for pair in zip(scales, features, strict=True)]
+    pairs = zip(policy.normalizer.parts, policy.encoder.parts, strict=True)
+    parts = [
+        Lone([*SCALES[type(scale)](scale), FEATURES[type(feature)](feature)])
+        for scale, feature in pairs
+    ]
     return Lean(
         features=parts[0] if len(parts) == 1 else Joined(parts),
         functions=[*(LAYERS[type(layer)](layer) for layer in layers), head.affine],
@@ -77,10 +78,10 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
     return [] if type(module) is nn.Identity else [module]
 
 
-def _scaled(part: LeafNormalizer) -> Scaled:
+def _scaled(part: LeafNormalizer) -> list[Function]:
     mean, deviation = _copy(part.mean), _copy(part.deviation)
     bounds = (np.full(mean.shape, bound) for bound in (-CLIP, CLIP))
-    return Scaled(*map(Repeated, (mean, deviation, *bounds)))
+    return [Scaled(*map(Repeated, (mean, deviation, *bounds)))]
 
 
 def _indicators(part: OneHot) -> Indicators:
@@ -117,8 +118,8 @@ def _copy(tensor: Tensor) -> Array:
     return to_array(tensor).copy()
 
 
-SCALES: dict[type, Callable[[Any], Function]] = {
-    AsIs: lambda part: as_is,
+SCALES: dict[type, Callable[[Any], list[Function]]] = {
+    AsIs: lambda part: [],
     LeafNormalizer: _scaled,
 }
 FEATURES: dict[type, Callable[[Any], Function]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,10 @@ from tests.counter import Slow
 from tests.faulty import Marked
 from tests.toys import learner
 
+needs_cores = pytest.mark.skipif(
+    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2,
+    reason="needs Linux, and several cores to bind threads to",
+)
 OVERLAP: dict[str, Any] = {"collector": "processes", "n_proc": 2, "overlap": True}
 
 
@@ -130,10 +135,7 @@ def test_overlap_learns(tmp_path: Path) -> None:
     assert run.evaluate(20).return_mean > 100
 
 
-@pytest.mark.skipif(
-    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2,
-    reason="needs Linux, and several cores",
-)
+@needs_cores
 def test_cores_are_shared_again_after_a_fault_and_a_lost_worker() -> None:
     every = os.sched_getaffinity(0)
     workers = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
@@ -154,6 +156,22 @@ def test_cores_are_shared_again_after_a_fault_and_a_lost_worker() -> None:
         for worker in workers:
             worker.kill()
             worker.wait()
+
+
+@needs_cores
+def test_what_an_environment_starts_beside_an_update_has_all_cores_afterwards() -> None:
+    program = "import subprocess; input(); p = subprocess.Popen(['sleep', '10']); print(p.pid)"
+    every, pipe = os.sched_getaffinity(0), subprocess.PIPE
+    command = [sys.executable, "-uc", f"{program}; p.wait()"]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as worker:
+        assert worker.stdin
+        assert worker.stdout
+        with apart(lambda: (worker.pid,)):
+            print(file=worker.stdin, flush=True)
+            started = int(worker.stdout.readline())
+            assert os.sched_getaffinity(started) == every - os.sched_getaffinity(0)
+        assert os.sched_getaffinity(started) == every
+        os.kill(started, signal.SIGKILL)
 
 
 def test_contradictions_are_refused() -> None:

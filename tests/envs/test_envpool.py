@@ -345,36 +345,45 @@ def test_a_pool_is_stepped_while_learning() -> None:
     overlapping.close()
 
 
-@needs_cores
-@pytest.mark.skipif(len(EVERY_CORE) != 2, reason="with more cores they share all")
-def test_on_two_cores_the_learner_keeps_off_that_of_a_pools_python_while_both_are_at_work() -> None:
-    config = Config(env_backend="envpool", overlap=True, envs=8, ppo=PPOConfig(horizon=8))
-    chosen = choose(config, factory("LunarLander-v3")).config
-    overlapping: Any = build_collector(chosen, factory("LunarLander-v3"))
-    with closing(overlapping):
-        actor = learner(overlapping.spec).actor()
-        (worker,) = overlapping._stage.pids()
-        with overlapping.beside():  # nothing is played
-            assert os.sched_getaffinity(0) == os.sched_getaffinity(worker) == EVERY_CORE
-        overlapping.collect(actor, ahead=True)
-        with overlapping.beside():
-            of_python = os.sched_getaffinity(worker)
-            assert len(of_python) == 1
-            assert os.sched_getaffinity(0) == EVERY_CORE - of_python
-        assert os.sched_getaffinity(0) == os.sched_getaffinity(worker) == EVERY_CORE
+def cores_of_threads(process: int) -> dict[int, set[int]]:
+    threads = map(int, os.listdir(f"/proc/{process}/task"))
+    return {thread: os.sched_getaffinity(thread) for thread in threads}
 
 
 @needs_cores
 @pytest.mark.parametrize(
     "settings",
-    [{"threads": 2}, {"collector": "processes", "n_proc": 2}, {"env_backend": "gymnasium"}],
+    [{}, {"n_proc": len(EVERY_CORE)}, {"env_backend": "gymnasium", "n_proc": len(EVERY_CORE)}],
     ids=str,
 )
-def test_a_learner_that_has_no_pool_on_all_cores_beside_it_keeps_them(settings: Any) -> None:
-    config = Config(env_backend="envpool", overlap=True, envs=4, ppo=PPOConfig(horizon=8))
+def test_a_learner_has_a_core_to_itself_beside_those_who_would_fill_all(settings: Any) -> None:
+    rows = max(8, len(EVERY_CORE))
+    config = Config(env_backend="envpool", overlap=True, envs=rows, ppo=PPOConfig(horizon=8))
     chosen = choose(config.model_copy(update=settings), factory("LunarLander-v3")).config
+    overlapping: Any = build_collector(chosen, factory("LunarLander-v3"))
+    with closing(overlapping):
+        actor, workers = learner(overlapping.spec).actor(), overlapping._stage.pids()
+        before = [cores_of_threads(worker) for worker in workers]
+        with overlapping.beside():  # nothing is played
+            assert os.sched_getaffinity(0) == EVERY_CORE
+        overlapping.collect(actor, ahead=True)
+        with overlapping.beside():
+            (own,) = os.sched_getaffinity(0)
+            for worker in workers:
+                for cores in cores_of_threads(worker).values():
+                    assert cores
+                    assert own not in cores
+        assert os.sched_getaffinity(0) == EVERY_CORE
+        assert [cores_of_threads(worker) for worker in workers] == before
+
+
+@needs_cores
+@pytest.mark.parametrize("settings", [{"threads": 2}, {"n_proc": 1}], ids=str)
+def test_a_learner_beside_those_who_leave_it_cores_keeps_them_all(settings: Any) -> None:
+    config = Config(env_backend="envpool", overlap=True, envs=4, ppo=PPOConfig(horizon=8))
+    chosen = choose(config.model_copy(update=settings), factory("CartPole-v1")).config
     before = os.sched_getaffinity(0)
-    with closing(build_collector(chosen, factory("LunarLander-v3"))) as overlapping:
+    with closing(build_collector(chosen, factory("CartPole-v1"))) as overlapping:
         overlapping.collect(learner(overlapping.spec).actor(), ahead=True)
         with overlapping.beside():
             assert os.sched_getaffinity(0) == before

@@ -100,8 +100,9 @@ def test_a_fault_in_a_vector_environment_is_caught_in_every_autoreset_mode(
         collect.collect(learner(collect.spec).actor())
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("vector", [False, True])
-def test_numbers_are_no_fault_because_they_are_large(vector: bool) -> None:
+def test_numbers_are_no_fault_because_they_are_large_nor_warned_of(vector: bool) -> None:
     def large(result: tuple[Any, ...]) -> Any:
         return np.full(2, -3e38, np.float32), 1e300, *result[2:]
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from surefoot.core.progress import Progress
-from surefoot.learn.experience import Samples, minibatches
+from surefoot.learn.experience import Deck, Samples
 from surefoot.learn.optimizer import Adam
 from surefoot.learn.step import TERMS, MinibatchStep, Step
 from tests.toys import ENVS, collector, estimated, in_torch, learner
@@ -91,7 +91,7 @@ def assert_same_steps(case: Case, other: Callable[[MinibatchStep], Step]) -> Non
     samples = _moved(plain._dealt(estimated(plain, data)))
     flat, adam = optimizer.flat, Adam.blank(optimizer.flat.vector)
     knobs = plain._knobs({name: at(0.0) for name, at in plain._scheduled.items()}, 0.0)
-    for batch in minibatches(samples, 24, 0, 0, 0):  # the last is not full
+    for batch in Deck(samples, 24).deal(0, 0, 0):  # the last is not full
         bias = optimizer.biases(1)[0]
         (after, mine, said), (also_after, theirs, also_said) = (
             step(flat.vector, adam, batch, knobs, bias) for step in (plain._step, rival._step)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from surefoot.core.progress import Progress
-from surefoot.learn.experience import Experience, Samples, minibatches
+from surefoot.learn.experience import Deck, Experience, Samples
 from tests.toys import collector, estimated, learner
 
 
@@ -18,7 +18,7 @@ def samples(count: int) -> Samples:
 def test_every_sample_is_dealt_once_per_epoch_in_minibatches_of_one_size(
     count: int, size: int
 ) -> None:
-    dealt = [b.samples() for b in minibatches(samples(count), size, seed=0, iteration=0, epoch=0)]
+    dealt = [b.samples() for b in Deck(samples(count), size).deal(seed=0, iteration=0, epoch=0)]
     assert len(dealt) == -(-count // size)
     assert {batch.size for batch in dealt} == {size}
     kept = torch.cat([batch.obs[batch.weight == 1] for batch in dealt])
@@ -30,11 +30,19 @@ def test_every_sample_is_dealt_once_per_epoch_in_minibatches_of_one_size(
 
 def test_epochs_and_iterations_have_orders_of_their_own_that_repeat() -> None:
     def order(iteration: int, epoch: int) -> list[float]:
-        return next(minibatches(samples(50), 50, 0, iteration, epoch)).obs.tolist()
+        return Deck(samples(50), 50).deal(0, iteration, epoch)[0].obs.tolist()
 
     orders = [order(i, e) for i in range(2) for e in range(2)]
     assert len({tuple(o) for o in orders}) == 4
     assert order(1, 1) == orders[3]
+
+
+def test_what_is_dealt_does_not_depend_on_what_was_dealt_before() -> None:
+    deck = Deck(samples(10), 4)
+    deck.deal(0, 0, 0)
+    again = torch.cat([batch.numbers for batch in deck.deal(0, 0, 1)])
+    fresh = torch.cat([batch.numbers for batch in Deck(samples(10), 4).deal(0, 0, 1)])
+    assert torch.equal(again, fresh)
 
 
 def test_whole_rollouts_leave_first_in_first_out_and_one_always_stays() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from surefoot.config import Config, PPOConfig
 from surefoot.learn import lean
 from surefoot.learn.build import build_learner
-from surefoot.learn.experience import minibatches
+from surefoot.learn.experience import Deck
 from surefoot.learn.lean import LeanStep
 from tests.learn.steps import KINDS, OPTIONS, POLICIES, Case, Settings, assert_same_steps, cases
 from tests.toys import ENVS, collector, estimated, in_torch, learner
@@ -35,7 +35,7 @@ def test_a_step_leaves_what_it_was_given() -> None:
     collect = collector(ENVS["continuous"])
     ppo = learner(collect.spec)
     assert isinstance(ppo._step, LeanStep)
-    (batch, *_) = minibatches(estimated(ppo, collect.collect(ppo.actor())), 16, 0, 0, 0)
+    (batch, *_) = Deck(estimated(ppo, collect.collect(ppo.actor())), 16).deal(0, 0, 0)
     knobs = ppo._knobs({"clip_range": 0.2, "entropy_coefficient": 0.0}, 0.0)
     optimizer = ppo._optimizer
     given = (optimizer.flat.vector, *optimizer.adam, *batch)

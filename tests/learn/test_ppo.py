@@ -10,7 +10,7 @@ import torch
 from surefoot.core.errors import ConfigError, NonFiniteError
 from surefoot.core.progress import Progress
 from surefoot.core.rollout import Rollout
-from surefoot.learn.experience import Samples, minibatches
+from surefoot.learn.experience import Deck, Samples
 from surefoot.learn.optimizer import Adam, Flat, biases
 from surefoot.learn.ppo import PPO
 from surefoot.learn.step import TERMS, WATCHED
@@ -45,7 +45,7 @@ def test_the_first_minibatch_has_ratio_one(kind: str, normalize: bool) -> None:
     ppo = learner(collect.spec, policy={"normalize_observations": normalize})
     for _ in range(3):
         data = collect.collect(ppo.actor())
-        batch = next(minibatches(estimated(ppo, data), 16, 0, 0, 0)).samples()
+        batch = Deck(estimated(ppo, data), 16).deal(0, 0, 0)[0].samples()
         ratio = terms(ppo, batch)[1][WATCHED.index("ratio")]
         assert (ratio - 1).abs().max() < 1e-4
         metrics = ppo.update(data, NOW)
@@ -134,7 +134,7 @@ def test_normalized_returns_are_what_targets_are_made_of() -> None:
 
 def test_value_clipping_holds_values_near_those_before_the_update() -> None:
     ppo, data = rollout(value_clip_range=0.01)
-    batch = next(minibatches(estimated(ppo, data), 64, 0, 0, 0)).samples()
+    batch = Deck(estimated(ppo, data), 64).deal(0, 0, 0)[0].samples()
     with torch.no_grad():
         before = ppo.policy.value(batch.obs)
         torch.testing.assert_close(batch.value, before)
@@ -148,7 +148,7 @@ def test_value_clipping_holds_values_near_those_before_the_update() -> None:
 
 def test_the_clip_fraction_counts_ratios_outside_the_clip_range() -> None:
     ppo, data = rollout(clip_range=0.2)
-    batch = next(minibatches(estimated(ppo, data), 64, 0, 0, 0)).samples()
+    batch = Deck(estimated(ppo, data), 64).deal(0, 0, 0)[0].samples()
     shift = torch.linspace(-0.5, 0.5, 64)
     with torch.no_grad():
         _, watched = terms(ppo, batch._replace(log_prob=batch.log_prob - shift))
@@ -209,7 +209,7 @@ def test_gradient_and_moment_norms_are_those_of_each_network(value_rate: float |
         value_coefficient=50.0,
     )
     flat = ppo._optimizer.flat
-    (minibatch,) = minibatches(estimated(ppo, data), 64, 0, 0, 0)
+    (minibatch,) = Deck(estimated(ppo, data), 64).deal(0, 0, 0)
     batch = minibatch.samples()
     batch = batch._replace(advantage=losses.normalized(batch.advantage, batch.weight))
     vector = flat.vector.clone().requires_grad_()

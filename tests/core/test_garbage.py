@@ -1,0 +1,81 @@
+"""What the collector of garbage has to look through."""
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import surefoot
+from surefoot.core import garbage
+
+
+class Node:
+    """Refers to itself, so that only the collector can free it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_the_collector_passes_over_what_was_there_and_looks_at_it_again_afterwards() -> None:
+    old = Node()
+    gone = weakref.ref(old)
+    with garbage.passed_over():
+        young = weakref.ref(Node())
+        del old
+        gc.collect()
+        assert young() is None
+        assert gone() is not None
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_collector_rests_while_much_is_made_and_is_as_it_was_afterwards(on: bool) -> None:
+    if not on:
+        gc.disable()
+    try:
+        with garbage.passed_over():
+            with garbage.undisturbed():
+                assert not gc.isenabled()
+                made = [Node() for _ in range(1000)]
+            assert gc.isenabled() == on
+            assert not {id(node) for node in made} & {id(it) for it in gc.get_objects()}
+        with garbage.undisturbed():
+            pass
+        assert gc.get_freeze_count() == 0  # nothing was passed over around it
+    finally:
+        gc.enable()
+
+
+def test_garbage_that_was_there_does_not_stay() -> None:
+    gone = weakref.ref(Node())
+    with garbage.passed_over():
+        assert gone() is None
+
+
+def test_what_somebody_else_has_frozen_stays_so() -> None:
+    gc.freeze()
+    try:
+        with garbage.passed_over():
+            pass
+        assert gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
+
+
+def test_a_run_passes_over_what_it_is_built_of_and_leaves_the_collector_as_it_found_it(
+    tmp_path: Path,
+) -> None:
+    counts = set()
+
+    def look(info: dict[str, Any]) -> dict[str, float]:
+        counts.add(gc.get_freeze_count() > 0)
+        return {}
+
+    settings: dict[str, Any] = {"total_steps": 512, "collector": "local", "output": "quiet"}
+    surefoot.train("CartPole-v1", metrics=look, out=tmp_path / "run", **settings)
+    assert True in counts
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
