@@ -71,7 +71,7 @@ class Directory:
                     path.unlink(missing_ok=True)
 
     def _make_folders(self, key: str) -> None:
-        """Make the folders of a file, but never the root again: that is where a disk was mounted."""
+        """Make the folders of a file, but never the root again, where a disk was mounted."""
         if not self._there:
             self._root.mkdir(parents=True, exist_ok=True)
             self._there = True
