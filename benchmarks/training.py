@@ -5,8 +5,8 @@
 
 Every contestant trains in a process of its own, in turn, in repeats; figures are medians over
 repeats of what follows the first iterations, so neither starting nor compiling counts. Nobody
-learns (the learning rate is next to nothing), so that all play the same: the walker's steps take 4
-% longer where a policy has learned a little, and a seventh less where it has learned more. The
+learns (the learning rate is next to nothing), so that all play the same: the walker's steps take
+longer by 4 % where a policy has learned a little, and a seventh less where it has learned more. The
 limit is what the machine could do if all cores did nothing but what cannot be left out: cores /
 (environment step + epochs × minibatch step / minibatch size + acting / rows). Its parts are
 measured here, of the same policy after as many steps, just before the contestant that is held
@@ -292,7 +292,8 @@ def _pool(work: Work, policy: Policy) -> float:
 
 def _played(work: Work, policy: Policy, obs: Any, step: Callable[[Any], tuple[Any, int]]) -> float:
     """Return how many microseconds a step takes when episodes are as long as in a run that has
-    begun; `step` returns what is seen next, and how many steps it was."""
+    begun, waking a pool's thread included, as in a run; `step` returns what is seen next, and how
+    many steps it was."""
     seconds, steps, rounds = 0.0, 0, 0
     while seconds < SECONDS:
         actions = policy(obs)
@@ -373,7 +374,8 @@ def compare(name: str, repeats: int, quick: bool, only: str | None) -> None:
                 [turn.share(work, environment, way) for turn in turns] for way in ("busy", "lone")
             )
             share = f"{spread(of_busy)} % of the limit ({statistics.median(of_lone):.0f} %)"
-        print(f"  {contestant:<28}{spread(speeds[contestant]):<28}{ratios}  {share}", flush=True)
+        line = f"  {contestant:<28}{spread(speeds[contestant]):<28}{ratios}  {share}"
+        print(line.rstrip(), flush=True)
 
 
 if __name__ == "__main__":

@@ -33,14 +33,12 @@ def start_notes(choice: Chosen, config: Config, way: Way) -> list[str]:
 
 
 def collector_notes(choice: Chosen) -> list[str]:
-    """Say who steps the environments, if that was left to us, and what follows from it."""
+    """Say whose environments they are, who steps them, and what follows from it."""
     config, notes = choice.config, []
-    workers = _workers(config)
     because = choice.because and f": {choice.because}"
     if choice.backend:
         notes.append(choice.backend)
-    if workers or because:
-        notes.append(f"environments are stepped by {workers or 'this process'}{because}")
+    notes.append(f"environments are stepped by {_stepping(config)}{because}")
     if config.min_inference_size is not None:
         notes.append("min_inference_size: this run will not repeat itself bit for bit")
     return notes
@@ -53,9 +51,10 @@ def counted(config: Config) -> str:
 
 def crew(config: Config) -> str:
     """Say who steps the environments."""
-    return f"{config.envs} stepped by {_workers(config) or 'this process'}"
+    return f"{config.envs} stepped by {_stepping(config)}"
 
 
-def _workers(config: Config) -> str:
-    """Name the worker processes, if there are any."""
-    return f"{config.n_proc} worker process{'es' * (config.n_proc > 1)}" if config.n_proc else ""
+def _stepping(config: Config) -> str:
+    if not config.n_proc:
+        return "this process"
+    return f"{config.n_proc} worker process{'es' * (config.n_proc > 1)}"

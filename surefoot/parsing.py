@@ -111,7 +111,7 @@ def _model_rule(info: StructTypeInfo) -> StructConstructorSpec | None:
             name=name,
             type=hints[name],
             default=tyro.MISSING if field.is_required() else field.default,
-            helptext=field.description,
+            helptext=" ".join((field.description or "").split()),  # tyro wraps it
         )
         for name, field in info.type.model_fields.items()
     ]

@@ -189,7 +189,8 @@ def fork(
         if not shared:  # what was played there is of no use here
             state = {**state, "learner": {**state["learner"], "experience": {}}}
         notes = _inherit(training, found, state, same_task, same_episodes)
-        notes += [*collector_notes(choice), counted(config)]
+        left = config.model_copy(update={"total_steps": config.total_steps - found.step})
+        notes += [*collector_notes(choice), f"to go: {counted(left)}"]
         if "stop_at" not in settings:
             config, reached = _without_reached(config, training.recent.score)
             notes += reached

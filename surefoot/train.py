@@ -236,13 +236,14 @@ def _breaking_off(sink: Sink) -> Iterator[None]:
 def fit(parts: Parts) -> Ending:
     """Collect, update, report, save: until the budget is spent or something says stop."""
     training, saver = parts.training, parts.saver
-    save_every, laps = parts.config.checkpoint_iterations(), Laps()
+    save_every = parts.config.checkpoint_iterations()
     filmed = _due(parts.config, parts.config.video_every)
     with (
         signals.held(parts.alert) as held,
         interruptible(held, parts.run, saver, parts.sink) as kept,
         garbage.passed_over(),
     ):
+        laps = Laps()
         ending = finished(parts.config, training)  # it may have ended before it could say so
         if ending:
             saver.finish(training.boundary(parts.log.offset))

@@ -209,6 +209,12 @@ def test_help_names_every_option_with_its_docstring(surefoot) -> None:  # type: 
     assert surefoot().code == 2
 
 
+def test_help_is_wrapped_once(surefoot, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = surefoot("train", "--help").out
+    assert "Gymnasium's, or EnvPool's in C++; prefer-envpool" in shown  # its docstring breaks there
+
+
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["config", "CartPole-v1"]])
 def test_help_loads_neither_torch_nor_gymnasium(words: list[str]) -> None:
     script = (

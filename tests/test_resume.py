@@ -203,7 +203,7 @@ def test_an_environment_that_does_not_repeat_itself_is_refused_unless_allowed(
         surefoot.resume(run.path, checkpoint=before[0])
     assert steps(run) == before
     surefoot.resume(run.path, checkpoint=before[0], allow_inexact=True)
-    (note,) = next(e for e in run.journal() if e["event"] == "resume")["notes"]
+    note, *_ = next(e for e in run.journal() if e["event"] == "resume")["notes"]
     assert "not exact: row 0" in note
     assert metric(run, "step")[-1] == 1280
 
@@ -215,7 +215,7 @@ def test_a_run_that_nothing_can_repeat_goes_on_with_new_episodes_and_says_so(
     run = small(tmp_path / "run", env=Odd, restore="auto", max_hours=1e-9)
     assert "cannot be resumed exactly: it is not deterministic" in run.journal()[0]["message"]
     surefoot.resume(run.path, max_hours=1.0)
-    (note,) = next(e for e in run.journal() if e["event"] == "resume")["notes"]
+    note, *_ = next(e for e in run.journal() if e["event"] == "resume")["notes"]
     assert "not exact: the environment is not deterministic" in note
     assert metric(run, "step") == list(range(64, 1281, 64))
 
@@ -310,6 +310,8 @@ def test_a_fork_remembers_its_parent_and_goes_on_with_other_settings(run: Run) -
     assert set(metric(child, "ppo/value_learning_rate")) == {1e-4}
     opening = child.journal()[0]
     assert opening["changed"]["ppo.learning_rate"] == [3e-4, 1e-5]
+    assert "environments are stepped by this process" in opening["message"]
+    assert f"rollouts {(1280 - steps(run)[0]) // 64}, " in opening["message"]  # those to go
     assert child.config.ppo.horizon == 16
     assert steps(run)[-1] == 1280
 

@@ -125,6 +125,9 @@ def test_flags_and_file_lead_to_what_was_tried(
     by_flags, _ = settle(parse(TrainOptions, words, "train"), words)
     assert by_flags == resolve("CartPole-v1", file)
     assert by_flags.ppo.epochs == 3
+    learned, *_ = [*(line for line in said.splitlines() if "what is learned" in line), ""]
+    assert "compile" not in learned  # it changes last bits
+    assert "threads" not in learned
 
 
 def test_a_mistake_is_told_before_anything_is_tried(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, cast
 
 from surefoot.collect.care import Care
-from surefoot.collect.choose import choose, stepped
+from surefoot.collect.choose import always_apart, choose, stepped
 from surefoot.collect.collector import StageCollector
 from surefoot.collect.crew import SPIN, settle_in_worker
 from surefoot.collect.local import local_collector
@@ -89,12 +87,10 @@ def _processes(
 
 
 def _beside(config: Config, spare: bool, stage: ProcessStage) -> Beside:
-    """Settle where the learner works while workers play: apart from them where they would fill all
-    cores. Several threads of torch have cores that workers leave; and in a container with a share
-    of the time of many cores, the kernel knows better which of them to use."""
-    if spare or config.threads > 1 or cores() == 1 or sys.platform != "linux":
-        return nullcontext
-    return partial(apart, stage.pids) if len(os.sched_getaffinity(0)) == cores() else nullcontext
+    """Settle where the learner works while workers play: on a core of its own for the time of an
+    update, where they would fill all."""
+    shared = not spare and not always_apart(config) and cores() > 1
+    return partial(apart, stage.pids) if shared else nullcontext
 
 
 def _manner(config: Config, spare: bool) -> Manner:

@@ -12,7 +12,7 @@ import numpy as np
 from surefoot.config import Config
 from surefoot.core import seeding
 from surefoot.core.errors import ConfigError
-from surefoot.core.hardware import cores
+from surefoot.core.hardware import cores, whole_cores
 from surefoot.core.seeding import EpisodeSeeds, Purpose
 from surefoot.envs import envpool
 from surefoot.envs.make import Factory, make_some
@@ -157,8 +157,8 @@ def _asked_for(config: Config) -> str:
 
 
 def _processes(config: Config, because: str) -> Chosen:
-    several = config.overlap and config.threads > 1
-    free = 1 if config.pool_apart else _spare(config) if several else cores()
+    apart = config.overlap and always_apart(config)
+    free = 1 if config.pool_apart else _spare(config) if apart else cores()
     workers = config.n_proc or min(free, config.envs)
     return Chosen(config.model_copy(update={"collector": "processes", "n_proc": workers}), because)
 
@@ -202,8 +202,9 @@ def _overlapping(config: Config, make: Factory) -> Chosen:
     workers = picked.config.n_proc or 1
     because = f"overlap; {picked.because}" if picked.config.n_proc else "overlap"
     spare = _spare(config)
-    if workers > spare and config.threads > 1:
-        workers, because = spare, f"overlap, beside {config.threads} threads of torch"
+    if workers > spare and always_apart(config):
+        torch = f"{config.threads} thread{'s' * (config.threads > 1)} of torch"
+        workers, because = spare, f"overlap, beside {torch}"
     elif workers > spare and (timed := _timed(make, config.seed)):
         seconds, _ = timed
         if _learner_apart(config, seconds):
@@ -218,12 +219,18 @@ def _spare(config: Config) -> int:
     return max(1, cores() - config.threads)
 
 
+def always_apart(config: Config) -> bool:
+    """Say whether a learner beside others who play keeps cores to itself all the time, whatever
+    they have to do: several threads wait for each other whenever one of them has no core, and one
+    can be given a core for the time of an update only where cores are whole."""
+    return config.threads > 1 or not whole_cores()
+
+
 def _learner_apart(config: Config, seconds: float) -> bool:
-    """Say whether the learner keeps cores to itself while others play, who take so many seconds for
-    a step. One thread has a core during updates alone, unless it has more to do than they on what
-    it leaves. Several wait for each other whenever one of them has no core."""
+    """Say whether it does so beside those who take so many seconds for a step; where one thread
+    has more to do than they on what it leaves, too."""
     learning = LEARNING * config.learning.visits(config.envs)
-    return config.threads > 1 or seconds / _spare(config) <= learning
+    return always_apart(config) or seconds / _spare(config) <= learning
 
 
 def worthwhile(seconds: float, envs: int, total_steps: int, workers: int) -> bool:

@@ -41,8 +41,9 @@ def apart(workers: Callable[[], Iterable[int]]) -> Iterator[None]:
                 _bind(thread, theirs[thread] - own or everything - own)
         yield
     finally:
+        _bind(0, everything)
         begun = {*_threads("self"), *_all_threads(workers())} - here
-        for thread, cores in {0: everything, **dict.fromkeys(begun, everything), **theirs}.items():
+        for thread, cores in {**dict.fromkeys(begun, everything), **theirs}.items():
             _bind(thread, cores)
 
 

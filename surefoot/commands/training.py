@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from surefoot.options import Shown
     from surefoot.run import Run
 
-CHANGE_NUMBERS = ("envs", "env_backend", "overlap", "threads", "compile")
+CHANGE_LEARNING, CHANGE_BITS = ("envs", "env_backend", "overlap"), ("threads", "compile")
 """Settings of speed that a run's numbers depend on, if only in their last bits."""
 
 
@@ -142,9 +142,9 @@ def tune_speed(words: list[str]) -> int:
     best = tune(config, make, show, options.seconds - STARTING)
     own = _own_words(words, (*best.settings, "seconds", "write"), options.env)
     print(f"\nfastest: surefoot train {join([options.env, *own])} {best.flags}".rstrip())
-    changing = [name for name in best.settings if name in CHANGE_NUMBERS]
-    if changing:
-        print(f"These change what is learned, not only how fast: {', '.join(changing)}.")
+    for names, what in ((CHANGE_LEARNING, "what is learned"), (CHANGE_BITS, "last bits")):
+        if changing := [name for name in best.settings if name in names]:
+            print(f"These change {what}, not only how fast: {', '.join(changing)}.")
     if options.write:
         options.write.write_text(to_yaml({**_own_settings(config), **best.settings}))
         print(f"written to {options.write}")

@@ -45,6 +45,12 @@ def cores() -> int:
     return max(1, int(min([free, *_shares()])))
 
 
+def whole_cores() -> bool:
+    """Say whether threads can be bound to the cores that this process may use: on Linux, unless a
+    container has a share of the time of more cores than that."""
+    return sys.platform == "linux" and len(os.sched_getaffinity(0)) == cores()
+
+
 def _shares() -> Iterator[float]:
     """Find the limits, in cores, of the control groups around this process, of either version."""
     for line in _lines(OWN_GROUPS):

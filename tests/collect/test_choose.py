@@ -22,6 +22,7 @@ from tests.counter import Counter, Slow
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "cores", lambda: 4)
+    monkeypatch.setattr(choosing, "whole_cores", lambda: True)
 
 
 def chosen(make: Factory, **settings: Any) -> tuple[str, int | None]:
@@ -157,6 +158,18 @@ def test_several_threads_of_torch_have_cores_of_their_own_beside_workers(collect
     settings: Any = {"collector": collector, "overlap": True, "ppo": {"epochs": 10}}
     assert chosen(factory(Slow), threads=2, **settings) == ("processes", 2)
     assert chosen(factory(Slow), threads=3, **settings) == ("processes", 1)
+
+
+@pytest.mark.parametrize("collector", ["auto", "processes"])
+def test_a_learner_has_a_core_all_the_time_where_none_can_be_given_for_an_update(
+    collector: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: Any = {"collector": collector, "overlap": True}
+    assert chosen(factory(Slow), ppo={"epochs": 1}, **settings) == ("processes", 4)
+    monkeypatch.setattr(choosing, "whole_cores", lambda: False)
+    assert chosen(factory(Slow), ppo={"epochs": 1}, **settings) == ("processes", 3)
+    pool = Config(env_backend="envpool", overlap=True)
+    assert choosing.pool_threads(pool, factory("BipedalWalker-v3")) == 3
 
 
 def test_an_environment_that_fails_is_left_to_workers_that_overlap() -> None:

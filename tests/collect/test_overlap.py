@@ -16,17 +16,19 @@ from surefoot.collect.build import build_collector
 from surefoot.collect.choose import choose
 from surefoot.collect.overlap import OverlapCollector, apart
 from surefoot.config import Config, PPOConfig
+from surefoot.core import hardware
 from surefoot.core.errors import ConfigError
 from surefoot.core.progress import Progress
 from surefoot.envs.make import factory
+from surefoot.learn.ppo import PPO
 from tests.collect.test_processes import assert_own_sequences, assert_same
 from tests.counter import Slow
 from tests.faulty import Marked
 from tests.toys import learner
 
 needs_cores = pytest.mark.skipif(
-    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2,
-    reason="needs Linux, and several cores to bind threads to",
+    not hardware.whole_cores() or hardware.cores() < 2,
+    reason="needs several cores to bind threads to",
 )
 OVERLAP: dict[str, Any] = {"collector": "processes", "n_proc": 2, "overlap": True}
 
@@ -156,6 +158,23 @@ def test_cores_are_shared_again_after_a_fault_and_a_lost_worker() -> None:
         for worker in workers:
             worker.kill()
             worker.wait()
+
+
+@needs_cores
+def test_a_run_learns_on_a_core_of_its_own_while_others_play(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, update = list[int](), PPO.update
+
+    def watched(self: PPO, *given: Any) -> Any:
+        found.append(len(os.sched_getaffinity(0)))
+        return update(self, *given)
+
+    monkeypatch.setattr(PPO, "update", watched)
+    every = hardware.cores()
+    config = Config(**{**OVERLAP, "n_proc": every}, envs=every, total_steps=768 * every)
+    surefoot.train("CartPole-v1", config=config, out=tmp_path / "run", output="quiet")
+    assert found == [1, 1, every]  # nobody plays beside the last
 
 
 @needs_cores

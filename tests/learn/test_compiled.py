@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from dataclasses import replace
 from itertools import combinations, product
@@ -56,6 +57,21 @@ def assert_compiled_is_same(case: Case, backend: str) -> None:
     events: list[Any] = []
     assert_same_steps(case, lambda step: compiled(step, backend, events))
     assert events == []
+
+
+def test_the_collector_of_garbage_rests_while_a_step_is_compiled() -> None:
+    collect, rested = collector(ENVS["discrete"]), list[bool]()
+    ppo = learner(collect.spec)
+
+    def make(graph: Any, inputs: Any) -> Any:
+        rested.append(not gc.isenabled())
+        return graph
+
+    function = replace(in_torch(ppo), gradient=differentiated_in_graph)
+    ppo._step = Compiled(function, in_torch(ppo), print, make)
+    ppo.update(collect.collect(ppo.actor()), NOW)
+    assert rested == [True]
+    assert gc.isenabled()
 
 
 def test_every_two_settings_meet_in_some_case() -> None:
