@@ -21,10 +21,10 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from apart import NO_RATE, alone, give, in_turn, spread, together
 
@@ -57,8 +57,8 @@ class Work:
     """Iterations that count: some seconds."""
     peers_measured: int = 2
     """The same for peers."""
-    contestants: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Who takes part, and with which settings of its own."""
+    contestants: Mapping[str, Ours | Peer] = field(default_factory=dict)
+    """Who takes part, by name."""
 
     @property
     def steps(self) -> int:
@@ -70,20 +70,108 @@ class Work:
         return {**sizes, "learning_rate": NO_RATE}
 
 
+@dataclass(frozen=True)
+class Ours:
+    """surefoot with some settings."""
+
+    by: ClassVar = "surefoot"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> str:
+        """Which part of the limit its environment is."""
+        return "EnvPool" if self.settings.get("env_backend") == "envpool" else "environment"
+
+    def speed(self, work: Work) -> float:
+        """Train with all that a run does, and compiled; return steps per second."""
+        import surefoot
+
+        with tempfile.TemporaryDirectory() as directory:
+            run = surefoot.train(
+                work.env,
+                config=surefoot.Config(
+                    envs=work.rows,
+                    total_steps=work.steps * (WARM + work.measured + LAST)
+                    - work.rows,  # lost ones must not add another
+                    compile="on",
+                    device="cpu",
+                    checkpoint_every="1000it",
+                    hall_of_fame=0,
+                    ppo=work.ppo,
+                    policy={"hidden": work.hidden, "activation": work.activation},
+                    **self.settings,
+                ),
+                out=Path(directory) / "run",
+            )
+            lines = (run.path / "metrics.jsonl").read_text().splitlines()
+        counted = [json.loads(line) for line in lines[WARM : WARM + work.measured]]
+        names = [k for row in counted for k in row if k.startswith("time/") and "per_" not in k]
+        spent = sum(row.get(name, 0.0) for row in counted for name in set(names))
+        return sum(row["rollout/steps"] for row in counted) / spent
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Stable-Baselines3, on so many threads of torch, or its sibling in JAX."""
+
+    by: str
+    vector: str
+    threads: int = 1
+
+    def speed(self, work: Work) -> float:
+        """Train; return steps per second."""
+        import torch
+        from stable_baselines3.common import vec_env
+        from stable_baselines3.common.callbacks import BaseCallback
+        from stable_baselines3.common.env_util import make_vec_env
+
+        settings: dict[str, Any] = {"n_steps": work.horizon, "batch_size": work.minibatch}
+        settings |= {"n_epochs": work.epochs, "learning_rate": NO_RATE, "device": "cpu"}
+        network: dict[str, Any] = {"net_arch": list(work.hidden)}
+        if self.by == "SB3":
+            from stable_baselines3 import PPO
+
+            torch.set_num_threads(self.threads)
+            activations = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}
+            network["activation_fn"] = activations[work.activation]
+        else:
+            import flax.linen
+            from sbx import PPO
+
+            network["activation_fn"] = getattr(flax.linen, work.activation)
+        stamps: list[float] = []
+
+        class Clock(BaseCallback):
+            def _on_rollout_start(self) -> None:
+                stamps.append(time.perf_counter())
+
+            def _on_step(self) -> bool:
+                return True
+
+        kind = getattr(vec_env, self.vector)
+        env = make_vec_env(work.env, n_envs=work.rows, vec_env_cls=kind)
+        model = PPO("MlpPolicy", env, policy_kwargs=network, **settings)
+        model.learn(work.steps * (PEERS_WARM + work.peers_measured), callback=Clock())
+        return work.steps * work.peers_measured / (time.perf_counter() - stamps[PEERS_WARM])
+
+
 WORKERS = {"collector": "processes", "n_proc": 2}
 POOL = {**WORKERS, "env_backend": "envpool"}
 """As `auto` settles for runs of usual length."""
-OVERLAPPED_POOL = {**POOL, "n_proc": 1, "overlap": True}
-PEERS: dict[str, dict[str, Any]] = {
-    "SB3, DummyVecEnv": {"by": "sb3", "vector": "dummy"},
-    "SB3, DummyVecEnv, 2 threads": {"by": "sb3", "vector": "dummy", "threads": 2},
-    "SB3, SubprocVecEnv": {"by": "sb3", "vector": "subproc"},
-    "SBX, DummyVecEnv": {"by": "sbx", "vector": "dummy"},
-    "SBX, SubprocVecEnv": {"by": "sbx", "vector": "subproc"},
+POOLS = {
+    "surefoot, EnvPool": Ours(POOL),
+    "surefoot, EnvPool, overlap": Ours({**POOL, "n_proc": 1, "overlap": True}),
+}
+PEERS = {
+    "SB3, DummyVecEnv": Peer("SB3", "DummyVecEnv"),
+    "SB3, DummyVecEnv, 2 threads": Peer("SB3", "DummyVecEnv", threads=2),
+    "SB3, SubprocVecEnv": Peer("SB3", "SubprocVecEnv"),
+    "SBX, DummyVecEnv": Peer("SBX", "DummyVecEnv"),
+    "SBX, SubprocVecEnv": Peer("SBX", "SubprocVecEnv"),
 }
 QUICK = ("surefoot", "surefoot, EnvPool, overlap", "SB3, DummyVecEnv")
 """Who takes part when time is short."""
-ALONE = {name: how for name, how in PEERS.items() if how["vector"] == "dummy"}
+ALONE = {name: peer for name, peer in PEERS.items() if peer.vector == "DummyVecEnv"}
 """Without workers, which one environment cannot be dealt out to, and steps of 10 µs do not repay.
 """
 WORKS = {
@@ -94,10 +182,9 @@ WORKS = {
         minibatch=64,
         epochs=10,
         contestants={
-            "surefoot": WORKERS,
-            "surefoot, overlap": {**WORKERS, "overlap": True},
-            "surefoot, EnvPool": POOL,
-            "surefoot, EnvPool, overlap": OVERLAPPED_POOL,
+            "surefoot": Ours(WORKERS),
+            "surefoot, overlap": Ours({**WORKERS, "overlap": True}),
+            **POOLS,
             **PEERS,
         },
     ),
@@ -109,7 +196,7 @@ WORKS = {
         epochs=20,
         hidden=(256, 256),
         activation="relu",
-        contestants={"surefoot": {}, "surefoot, overlap": {"overlap": True}, **ALONE},
+        contestants={"surefoot": Ours(), "surefoot, overlap": Ours({"overlap": True}), **ALONE},
     ),
     "cartpole": Work(
         "CartPole-v1",
@@ -119,79 +206,9 @@ WORKS = {
         epochs=4,
         measured=64,
         peers_measured=8,
-        contestants={
-            "surefoot, EnvPool": POOL,
-            "surefoot, EnvPool, overlap": OVERLAPPED_POOL,
-            **ALONE,
-        },
+        contestants={**POOLS, **ALONE},
     ),
 }
-
-
-def surefoot_speed(work: Work, **settings: Any) -> float:
-    """Train with all that a run does, and compiled."""
-    import surefoot
-
-    with tempfile.TemporaryDirectory() as directory:
-        run = surefoot.train(
-            work.env,
-            config=surefoot.Config(
-                envs=work.rows,
-                total_steps=work.steps * (WARM + work.measured + LAST)
-                - work.rows,  # lost ones must not add another
-                compile="on",
-                device="cpu",
-                checkpoint_every="1000it",
-                hall_of_fame=0,
-                ppo=work.ppo,
-                policy={"hidden": work.hidden, "activation": work.activation},
-                **settings,
-            ),
-            out=Path(directory) / "run",
-        )
-        rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
-    counted = rows[WARM : WARM + work.measured]
-    parts = [k for row in counted for k in row if k.startswith("time/") and "per_" not in k]
-    spent = sum(row.get(name, 0.0) for row in counted for name in set(parts))
-    return sum(row["rollout/steps"] for row in counted) / spent
-
-
-def peer_speed(work: Work, by: str, vector: str, threads: int = 1) -> float:
-    """Train with Stable-Baselines3, on so many threads of torch, or with its sibling in JAX."""
-    iterations = PEERS_WARM + work.peers_measured
-    import torch
-    from stable_baselines3.common.callbacks import BaseCallback
-    from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
-
-    settings: dict[str, Any] = {"n_steps": work.horizon, "batch_size": work.minibatch}
-    settings |= {"n_epochs": work.epochs, "learning_rate": NO_RATE, "device": "cpu"}
-    network: dict[str, Any] = {"net_arch": list(work.hidden)}
-    if by == "sb3":
-        from stable_baselines3 import PPO
-
-        torch.set_num_threads(threads)
-        network["activation_fn"] = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}[work.activation]
-    else:
-        import flax.linen
-        from sbx import PPO
-
-        network["activation_fn"] = getattr(flax.linen, work.activation)
-    stamps: list[float] = []
-
-    class Clock(BaseCallback):
-        def _on_rollout_start(self) -> None:
-            stamps.append(time.perf_counter())
-
-        def _on_step(self) -> bool:
-            return True
-
-    kind = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}[vector]
-    env = make_vec_env(work.env, n_envs=work.rows, vec_env_cls=kind)
-    model = PPO("MlpPolicy", env, policy_kwargs=network, **settings)
-    model.learn(work.steps * iterations, callback=Clock())
-    end = time.perf_counter()
-    return work.steps * work.peers_measured / (end - stamps[PEERS_WARM])
 
 
 def parts(work: Work) -> dict[str, float]:
@@ -314,11 +331,7 @@ def limit(work: Work, costs: dict[str, float], environment: str) -> float:
 def one(name: str, contestant: str) -> None:
     """Let one contestant train, in this process."""
     work = WORKS[name]
-    if contestant == "parts":
-        give(parts(work))
-    settings = work.contestants[contestant]
-    run = peer_speed if "by" in settings else surefoot_speed
-    give(run(work, **settings))
+    give(parts(work) if contestant == "parts" else work.contestants[contestant].speed(work))
 
 
 class Turn(NamedTuple):
@@ -328,12 +341,9 @@ class Turn(NamedTuple):
     parts: dict[str, dict[str, float]]
     """On cores that are all busy, and on one alone; empty for peers."""
 
-    def share(self, work: Work, environment: str, way: str) -> float:
-        return 100 * self.speed / limit(work, self.parts[way], environment)
-
 
 def _turn(name: str, contestant: str) -> Turn:
-    if "by" in WORKS[name].contestants[contestant]:
+    if isinstance(WORKS[name].contestants[contestant], Peer):
         return Turn(alone(__file__, name, contestant), {})
     lone = alone(__file__, name, "parts")
     every = together(__file__, *[(name, "parts")] * hardware.cores())
@@ -342,6 +352,7 @@ def _turn(name: str, contestant: str) -> Turn:
 
 
 def compare(name: str, repeats: int, quick: bool, only: str | None) -> None:
+    """Let contestants train in turn, and print what came of it."""
     work = WORKS[name]
     chosen = (only,) if only else QUICK if quick else tuple(work.contestants)
     who = [c for c in work.contestants if c in chosen]
@@ -353,29 +364,43 @@ def compare(name: str, repeats: int, quick: bool, only: str | None) -> None:
         f"epochs, {work.hidden} {work.activation}; steps per second, medians of {repeats}, of "
         f"{work.measured} iterations each, peers of {work.peers_measured}"
     )
-    if costs := [turn.parts for turns in found.values() for turn in turns if turn.parts]:
-        busy, lone = (
-            {part: statistics.median(cost[way][part] for cost in costs) for part in costs[0][way]}
-            for way in ("busy", "lone")
-        )
-        shown = ", ".join(f"{part} {value:.1f} ({lone[part]:.1f})" for part, value in busy.items())
-        print(f"  µs on cores that are all busy (on one alone): {shown}")
-    speeds = {c: [turn.speed for turn in turns] for c, turns in found.items()}
+    _print_parts([turn.parts for turns in found.values() for turn in turns if turn.parts])
+    medians = {c: statistics.median(turn.speed for turn in turns) for c, turns in found.items()}
     best = {
-        by: max((statistics.median(v) for c, v in speeds.items() if c.startswith(by)), default=None)
+        by: max((medians[c] for c in who if work.contestants[c].by == by), default=0)
         for by in ("SB3", "SBX")
     }
     for contestant, turns in found.items():
-        speed = statistics.median(speeds[contestant])
-        ratios = "  ".join(f"{speed / value:5.2f} × {by}" for by, value in best.items() if value)
-        environment, share = "EnvPool" if "EnvPool" in contestant else "environment", ""
-        if turns[0].parts:
-            of_busy, of_lone = (
-                [turn.share(work, environment, way) for turn in turns] for way in ("busy", "lone")
-            )
-            share = f"{spread(of_busy)} % of the limit ({statistics.median(of_lone):.0f} %)"
-        line = f"  {contestant:<28}{spread(speeds[contestant]):<28}{ratios}  {share}"
-        print(line.rstrip(), flush=True)
+        speeds = spread([turn.speed for turn in turns])
+        ratios = "  ".join(
+            f"{medians[contestant] / fastest:5.2f} × {by}"
+            for by, fastest in best.items()
+            if fastest
+        )
+        share = _share(work, work.contestants[contestant], turns)
+        print(f"  {contestant:<28}{speeds:<28}{ratios}  {share}".rstrip(), flush=True)
+
+
+def _print_parts(costs: list[dict[str, dict[str, float]]]) -> None:
+    if not costs:
+        return
+    busy, lone = (
+        {part: statistics.median(cost[way][part] for cost in costs) for part in costs[0][way]}
+        for way in ("busy", "lone")
+    )
+    shown = ", ".join(f"{part} {value:.1f} ({lone[part]:.1f})" for part, value in busy.items())
+    print(f"  µs on cores that are all busy (on one alone): {shown}")
+
+
+def _share(work: Work, contestant: Ours | Peer, turns: list[Turn]) -> str:
+    """Say how much of the limit it reached; of peers, nothing."""
+    if isinstance(contestant, Peer):
+        return ""
+    busy, lone = (
+        [100 * turn.speed / limit(work, turn.parts[way], contestant.environment) for turn in turns]
+        for way in ("busy", "lone")
+    )
+    return f"{spread(busy)} % of the limit ({statistics.median(lone):.0f} %)"
 
 
 if __name__ == "__main__":

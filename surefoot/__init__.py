@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from surefoot.core.errors import ConfigError, EnvError, NonFiniteError, RunError, SurefootError
     from surefoot.envs.queueing import register_envs
     from surefoot.evaluate import Evaluation, evaluate_baseline
+    from surefoot.fork import fork
     from surefoot.policy.agent import Agent
-    from surefoot.resume import fork, resume
+    from surefoot.resume import resume
     from surefoot.run import Run, load
     from surefoot.train import train
 
@@ -33,8 +34,9 @@ _HOMES = {
     ),
     "surefoot.envs.queueing": ("register_envs",),
     "surefoot.evaluate": ("Evaluation", "evaluate_baseline"),
+    "surefoot.fork": ("fork",),
     "surefoot.policy.agent": ("Agent",),
-    "surefoot.resume": ("fork", "resume"),
+    "surefoot.resume": ("resume",),
     "surefoot.run": ("Run", "load"),
     "surefoot.train": ("train",),
 }

@@ -137,15 +137,19 @@ class PPOConfig(Model):
         """Return how often a step is learned from."""
         return self.epochs * self.experience_steps(rows) / (rows * self.horizon)
 
-    def optimizer_steps(self, total_steps: int, rows: int) -> int:
-        """Return how many optimizer steps a whole run takes, more or less."""
-        iterations = -(-total_steps // (rows * self.horizon))
+    def optimizer_steps(self, done: int, total_steps: int, rows: int) -> int:
+        """Return how many optimizer steps there are from one step on to another, more or less."""
+        iterations = -(-(total_steps - done) // (rows * self.horizon))
         return iterations * math.prod(self.passes(rows).values())
 
     def passes(self, rows: int) -> dict[str, int]:
         """Count what an update goes through."""
-        per_epoch = -(-self.experience_steps(rows) // self.minibatch_size)
+        per_epoch = self.minibatches(self.experience_steps(rows))
         return {"minibatches per epoch": per_epoch, "epochs": self.epochs}
+
+    def minibatches(self, samples: int) -> int:
+        """Count the minibatches of so many samples; the last may be filled up."""
+        return -(-samples // self.minibatch_size)
 
 
 class SACConfig(Model):
@@ -203,9 +207,9 @@ class SACConfig(Model):
         """Return how often a step is learned from."""
         return self.updates_per_step * self.batch_size
 
-    def optimizer_steps(self, total_steps: int, rows: int) -> int:
-        """Return how many optimizer steps a whole run takes, more or less."""
-        return self.updates(0, max(0, total_steps - self.learning_starts))
+    def optimizer_steps(self, done: int, total_steps: int, rows: int) -> int:
+        """Return how many optimizer steps there are from one step on to another, more or less."""
+        return self.updates(*(max(steps, self.learning_starts) for steps in (done, total_steps)))
 
     def updates(self, before: int, after: int) -> int:
         """Return how many updates the steps between two counts are worth."""

@@ -6,6 +6,7 @@ A docstring under a field is its help on the command line and in `surefoot confi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -60,6 +61,11 @@ class PolicyConfig(Model):
     def plain(self) -> bool:
         """Whether a policy can act in numpy, which lacks the error function."""
         return self.activation != "gelu"
+
+    def hidden_weights(self) -> int:
+        """Count the weights between hidden layers of the larger network."""
+        networks = (self.hidden, self.value_hidden or ())
+        return max(sum(one * other for one, other in pairwise(sizes)) for sizes in networks)
 
     def check(self) -> None:
         """Refuse settings that contradict each other."""
@@ -229,12 +235,12 @@ class Config(Model):
         """Return how many steps one iteration takes, if all of them are valid."""
         return self.envs * self.learning.horizon
 
-    def optimizer_steps(self) -> int:
-        """Return how many optimizer steps a whole run takes, more or less."""
-        return self.learning.optimizer_steps(self.total_steps, self.envs)
+    def optimizer_steps(self, done: int = 0) -> int:
+        """Return how many optimizer steps a run takes from a step on, more or less."""
+        return self.learning.optimizer_steps(done, self.total_steps, self.envs)
 
-    def counts(self) -> dict[str, int]:
-        """Count what the run comes to, by the words that are used for it."""
+    def counts(self, done: int = 0) -> dict[str, int]:
+        """Count what a run comes to from a step on, by the words that are used for it."""
         batch = self.iteration_steps()
         counts = {
             "rows": self.envs,
@@ -242,16 +248,16 @@ class Config(Model):
             "batch": batch,
             "minibatch": self.learning.optimizer_samples,
             **self.learning.passes(self.envs),
-            "rollouts": -(-self.total_steps // batch),
-            "optimizer steps": self.optimizer_steps(),
+            "rollouts": -(-(self.total_steps - done) // batch),
+            "optimizer steps": self.optimizer_steps(done),
         }
         if self.reset_every is not None:
-            counts["resets of a row"] = self.row_steps() // self.reset_every
+            counts["resets of a row"] = self.row_steps(done) // self.reset_every
         return counts
 
-    def row_steps(self) -> int:
-        """Count the steps of one row."""
-        return self.total_steps // self.envs
+    def row_steps(self, done: int = 0) -> int:
+        """Count the steps of one row from a step of the run on."""
+        return (self.total_steps - done) // self.envs
 
     def stretches(self) -> int:
         """Count the rollouts whose average stands for episodes, where none ever ends."""

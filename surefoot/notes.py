@@ -44,9 +44,9 @@ def collector_notes(choice: Chosen) -> list[str]:
     return notes
 
 
-def counted(config: Config) -> str:
-    """Say in one line what the settings come to."""
-    return ", ".join(f"{name} {count:,}" for name, count in config.counts().items())
+def counted(config: Config, done: int = 0) -> str:
+    """Say in one line what the settings come to from a step on."""
+    return ", ".join(f"{name} {count:,}" for name, count in config.counts(done).items())
 
 
 def crew(config: Config) -> str:

@@ -1,4 +1,4 @@
-"""Go on with a run: in its own directory, exactly; or in a new one, with other settings."""
+"""Go on with a run in its own directory, exactly."""
 
 from __future__ import annotations
 
@@ -7,44 +7,30 @@ from pathlib import Path
 from typing import Any, get_args
 
 from surefoot.collect.build import find_way
-from surefoot.collect.choose import (
-    FOR_WORKERS,
-    Chosen,
-    choose,
-    crowded,
-    require_cores,
-    settle_backend,
-)
-from surefoot.config import Config, Output, PolicyConfig, build, require_own
-from surefoot.core import tree
-from surefoot.core.best import Best
+from surefoot.collect.choose import FOR_WORKERS, Chosen, choose, crowded, settle_backend
+from surefoot.config import Config, Output, build
 from surefoot.core.errors import CheckpointError, ConfigError, InexactError, RunError
 from surefoot.core.state import State
 from surefoot.elsewhere import fetch_to_go_on
 from surefoot.envs.make import Factory
-from surefoot.envs.names import reference
-from surefoot.envs.names import settled as settled_arguments
 from surefoot.envs.probe import Kind
 from surefoot.learn.build import settle_compile
-from surefoot.mirroring import require_free, require_unleased
-from surefoot.notes import collector_notes, counted
+from surefoot.mirroring import require_unleased
+from surefoot.notes import collector_notes
 from surefoot.policy.files import actor_file
 from surefoot.run import Run
 from surefoot.store import durable, loader
-from surefoot.store.checkpoint import Checkpoint, machine_differences, naming
+from surefoot.store.checkpoint import machine_differences, naming
 from surefoot.store.loader import Found
 from surefoot.store.places import is_url, settled
 from surefoot.train import build_recent, carry_out, prepared
 from surefoot.training import Training
-from surefoot.transforms import channels
 
 FOR_STEPPING = ("collector", "n_proc", "step_timeout", "worker_restarts", "on_env_error")
 FOR_WATCHING = ("tensorboard", "wandb", "video_every", "mirror", "mirror_keep", "mirror_wait")
 """Settings that a resume may change: they change no number."""
-SAME_TASK = ("env", "env_args", "score", "reset_every")
-SAME_EPISODES = (*SAME_TASK, "env_backend", "envs", "seed", "restore")
-"""Settings that a fork must share with its parent to compare scores, and to go on in the same
-episodes."""
+CROWD = {"envs", "threads", "overlap"}
+"""Settings on which it depends who had best step the environments."""
 
 
 def resume(
@@ -100,7 +86,7 @@ def resume(
         make = run.factory({})
         config = settle_compile(_with_workers(_changed(config, watching), make, stepping))
         config, backend = settle_backend(config, make, render)
-        kind = find_way(config, make).kind if found.state is None else _kind(found.state)
+        kind = find_way(config, make).kind if found.state is None else kind_of(found.state)
         with prepared(config, make, kind, render) as training:
             notes = [*_restore(training, found, allow_inexact), *extension]
             notes += collector_notes(Chosen(config, backend=backend))
@@ -130,81 +116,22 @@ def _with_workers(config: Config, make: Factory, settings: Mapping[str, Any]) ->
                     f"this run has {name}={value}, which needs workers, and numbers would change "
                     f"without; `surefoot fork RUN --collector local` turns it off"
                 )
-    before = {**dict(config), **_left_behind(settings)}
+    before = {**dict(config), **left_behind(settings)}
     return choose(build({"run": before, "argument": settings}), make).config
 
 
-def _left_behind(settings: Mapping[str, Any]) -> dict[str, Any]:
+def left_behind(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Give those settings about workers their defaults that these make pointless: all of them
     without workers, whether there are some and how many where that is chosen anew or other cores or
     environments are left to them; and the way back of a pool where it is left."""
-    anew = settings.get("collector") == "auto"
-    anew = anew or not {"envs", "threads", "overlap"}.isdisjoint(settings)
-    names = FOR_WORKERS if settings.get("collector") == "local" else ("collector", "n_proc") * anew
-    names += ("restore",) * ("env_backend" in settings)
+    names: set[str] = set()
+    if settings.get("collector") == "local":
+        names |= set(FOR_WORKERS)
+    elif settings.get("collector") == "auto" or CROWD & settings.keys():
+        names |= {"collector", "n_proc"}
+    if "env_backend" in settings:
+        names.add("restore")
     return {name: Config.model_fields[name].default for name in names}
-
-
-def fork(
-    path: str | Path,
-    out: str | Path | None = None,
-    checkpoint: str | int = "last",
-    env: str | Callable[..., Any] | None = None,
-    metrics: str | Callable[..., Any] | None = None,
-    output: Output = "auto",
-    **settings: Any,
-) -> Run:
-    """Start a new run from a checkpoint of another, with other settings; it remembers its parent.
-
-    Counters and curves go on from the checkpoint's step. The best is the fork's own.
-    """
-    parent = Run.open(path, env, metrics)
-    found = parent.checkpoint(checkpoint)
-    state = parent.read(found)
-    given = {name: it for name, it in (("env", env), ("metrics", metrics)) if it is not None}
-    names = {name: reference(it) for name, it in given.items()}
-    inherited = parent.config.model_dump(mode="json", exclude={"mirror"})  # that is the parent's
-    inherited |= _left_behind(settings)
-    config = build({"parent": {**inherited, **names}, "argument": settings})
-    config = config.model_copy(update={"env_args": settled_arguments(config.env, config.env_args)})
-    _require_same_networks(parent.config, config)
-    require_own(settings, config.algo)
-    if config.total_steps <= found.step:
-        raise ConfigError(
-            f"total_steps={config.total_steps} is spent at step {found.step:,}, where the fork "
-            f"begins; give a larger --total-steps"
-        )
-    make = Run(parent.path, config, env, metrics).factory({})
-    choice = choose(config, make)
-    config = settle_compile(choice.config, found.step)
-    require_cores(config)
-    same_task, same_episodes = (
-        all(getattr(config, name) == getattr(parent.config, name) for name in names)
-        for names in (SAME_TASK, SAME_EPISODES)
-    )
-    require_free(config, Path(out) if out else None)
-    kind = _kind(state) if same_episodes else find_way(config, make).kind
-    with prepared(config, make, kind) as training:
-        shared = same_task and _shares_experience(parent.config, config)
-        if not shared:  # what was played there is of no use here
-            state = {**state, "learner": {**state["learner"], "experience": {}}}
-        notes = _inherit(training, found, state, same_task, same_episodes)
-        left = config.model_copy(update={"total_steps": config.total_steps - found.step})
-        notes += [*collector_notes(choice), f"to go: {counted(left)}"]
-        if "stop_at" not in settings:
-            config, reached = _without_reached(config, training.recent.score)
-            notes += reached
-        lineage = {"id": parent.identity["id"], "step": found.step, "path": str(parent.path)}
-        first = training.boundary(metrics_bytes=0)
-        functions = {name: it for name, it in given.items() if not isinstance(it, str)}
-        place = Path(out) if out else None
-        run = Run.create(place, config, parent=lineage, first=first, **functions)
-        config = run.config
-        with run.lock():
-            message = "\n".join([f"forked from {found.path}", *notes])
-            changed = _changes(parent.config, config)
-            opening = {"event": "fork", "parent": lineage, "changed": changed, "message": message}
-            return carry_out(run, config, make, training, opening, output)
 
 
 def _found(run: Run, checkpoint: str | int | None, allow_inexact: bool) -> Found:
@@ -223,36 +150,6 @@ def _found(run: Run, checkpoint: str | int | None, allow_inexact: bool) -> Found
     return found
 
 
-def _shares_experience(parent: Config, child: Config) -> bool:
-    """Say whether a child can learn from what its parent has kept; SAC keeps rewards as they were
-    learned from."""
-    before: Any = parent.learning
-    same = child.algo == "ppo" or child.rewards == parent.rewards
-    known = set(channels(child.rewards)) <= set(channels(parent.rewards))
-    return same and known and child.learning.shares_experience(before)
-
-
-def _require_same_networks(parent: Config, child: Config) -> None:
-    if parent.algo != child.algo:
-        raise ConfigError(
-            f"algo is {parent.algo} in the parent and cannot be {child.algo} in a fork, which goes "
-            f"on with the parent's networks"
-        )
-    kinds = [(one.ppo.objective, one.ppo.popart is not None) for one in (parent, child)]
-    if child.algo == "ppo" and kinds[0] != kinds[1]:
-        raise ConfigError(
-            "ppo.objective and whether there is ppo.popart cannot change in a fork, which goes on "
-            "with the parent's critic: its values would mean something else"
-        )
-    for name in PolicyConfig.model_fields:
-        before, now = getattr(parent.policy, name), getattr(child.policy, name)
-        if before != now and name != "log_std_init":
-            raise ConfigError(
-                f"policy.{name} is {before} in the parent and cannot be {now} in a fork, which "
-                f"goes on with the parent's networks"
-            )
-
-
 def _extended(config: Config, found: Found, total_steps: int | None) -> tuple[Config, list[str]]:
     """Settle how far the run is to go, and what a person must know of that."""
     if total_steps is None or total_steps == config.total_steps:
@@ -262,12 +159,12 @@ def _extended(config: Config, found: Found, total_steps: int | None) -> tuple[Co
             f"total_steps={total_steps}, but the run goes on from step {found.step:,}; give more"
         )
     changed = _changed(config, {"total_steps": total_steps})
-    settled, reached = _without_reached(changed, _score(config, found))
+    settled, reached = without_reached(changed, _score(config, found))
     how = "extended" if total_steps > config.total_steps else "shortened"
     return settled, [f"{how} to {total_steps:,} steps; schedules follow the new total", *reached]
 
 
-def _without_reached(config: Config, score: float | None) -> tuple[Config, list[str]]:
+def without_reached(config: Config, score: float | None) -> tuple[Config, list[str]]:
     """Drop a `stop_at` that has been reached: it cannot stop a run that is to go on."""
     if config.stop_at is None or score is None or score < config.stop_at:
         return config, []
@@ -296,7 +193,8 @@ def _changed(config: Config, settings: Mapping[str, Any]) -> Config:
     return build({"run": config.model_dump(mode="json"), "argument": settings})
 
 
-def _kind(state: State) -> Kind:
+def kind_of(state: State) -> Kind:
+    """Read how the environments of a checkpoint come back."""
     kind: Kind = state.get("restore", "fresh")
     if kind not in get_args(Kind):
         raise CheckpointError(f"environments that come back by {kind!r:.40} are unknown")
@@ -327,27 +225,6 @@ def _restore(training: Training, found: Found, allow_inexact: bool) -> list[str]
     if changed := machine_differences(found.checkpoint, how, libraries):
         notes.append(f"not bit for bit as on the machine before: {'; '.join(changed)}")
     return notes
-
-
-def _inherit(
-    training: Training, found: Checkpoint, state: State, same_task: bool, same_episodes: bool
-) -> list[str]:
-    """Take over what a fork has in common with its parent; return what a person must know."""
-    with naming(found.path):
-        training.restore(found.step, state)
-        training.best_return, training.best_evaluation = Best(), Best()
-        training.metrics_bytes = 0
-        if not same_task:
-            training.recent = training.recent.emptied()
-        try:
-            if same_episodes and found.manifest.exact:
-                training.restore_environments(state)
-                return []
-        except InexactError as error:
-            training.renew_environments(state)
-            return [f"{error}; every row begins a new episode"]
-        training.renew_environments(state)
-    return ["every row begins a new episode"]
 
 
 def _opening(run: Run, found: Found, fetched: list[str], notes: list[str]) -> dict[str, Any]:
@@ -390,12 +267,3 @@ def _bring_back_best(run: Run, state: State) -> None:
     if kept and not file.exists():
         durable.make_directory(file.parent)
         durable.write_file(file, actor_file(run.read(kept[0])["learner"]["policy"]))
-
-
-def _changes(old: Config, new: Config) -> Mapping[str, Any]:
-    """List the settings in which two configs differ, with both values."""
-    before, after = (
-        dict(tree.items(config.model_dump(mode="json"), separator=".")) for config in (old, new)
-    )
-    pairs = {name: [before.get(name), after.get(name)] for name in {**before, **after}}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

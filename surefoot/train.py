@@ -10,9 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
 from surefoot.collect.build import build_collector, find_way
 from surefoot.collect.choose import choose, require_cores
 from surefoot.collect.viewer import Viewer, Watched
@@ -36,6 +33,7 @@ from surefoot.learn.build import build_learner, settle_compile
 from surefoot.mirroring import AT_ONCE, build_mirror, finish, require_free
 from surefoot.notes import crew, start_notes
 from surefoot.ondemand import OnDemand
+from surefoot.policy.device import threads
 from surefoot.reporting import report
 from surefoot.run import Run
 from surefoot.saving import build_saver
@@ -128,7 +126,7 @@ def prepared(config: Config, make: Factory, kind: Kind, render: bool = False) ->
     if config.evaluate_steps is not None:  # says so if episodes cannot be cut
         make_some(replace(make, reset_every=config.evaluate_steps), 1).close()
     hardware.keep_memory()
-    with _threads(config.threads):
+    with threads(config.threads):
         events = Bulletin()
         collector = build_collector(config, make, kind, events)
         try:
@@ -301,18 +299,6 @@ def libraries(config: Config) -> dict[str, str]:
     """Return the versions of packages that numbers of such runs depend on, beside those that all
     do."""
     return {"envpool": envpool.version()} if config.env_backend == "envpool" else {}
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Let torch use this many threads; and numpy one, in which policies act as in workers."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        with threadpool_limits(limits=1, user_api="blas"):
-            yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _evaluator(

@@ -109,6 +109,18 @@ def test_a_minibatch_larger_than_the_experience_is_refused_with_the_arithmetic()
         PPOConfig(microbatch_size=65).check(rows=2)
 
 
+@pytest.mark.parametrize(
+    ("done", "rollouts", "updates"),
+    [(0, 2500, 19_000), (500, 2438, 19_000), (10_000, 1250, 10_000)],
+)
+def test_what_is_left_of_a_run_is_counted_from_a_step_on(
+    done: int, rollouts: int, updates: int
+) -> None:
+    sac = SACConfig(horizon=2, learning_starts=1_000)  # which are over after 10,000 steps
+    counts = Config(algo="sac", envs=4, total_steps=20_000, sac=sac).counts(done)
+    assert (counts["rollouts"], counts["optimizer steps"]) == (rollouts, updates)
+
+
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("")

@@ -15,7 +15,8 @@ from surefoot.cli import main
 from surefoot.core.errors import ConfigError
 from surefoot.core.state import Appended
 from surefoot.run import Run
-from surefoot.tuning import Trial, tune
+from surefoot.trials import Trial
+from surefoot.tuning import tune
 from tests.killing import SOFT
 from tests.trained import copy, trained
 
@@ -134,7 +135,7 @@ def test_speed_is_tuned_for_sac_too() -> None:
     config = resolve("Pendulum-v1", None, {"algo": "sac", "envs": 2, "policy": {"hidden": [8]}})
     trials: list[Trial] = []
     best = tune(config, factory("Pendulum-v1"), trials.append, budget=6.0)
-    assert best.training > 0
+    assert best.speed.training > 0
     assert len(trials) > 2
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,17 @@ import pytest
 
 from surefoot import tuning
 from surefoot.cli import main
-from surefoot.config import Config, PPOConfig, resolve
+from surefoot.config import Config, PolicyConfig, PPOConfig, resolve
 from surefoot.core.errors import ConfigError
 from surefoot.core.hardware import cores
 from surefoot.envs.make import factory
 from surefoot.options import TrainOptions
 from surefoot.parsing import parse, settle
-from surefoot.tuning import WORTH, Trial, tune
+from surefoot.trials import Compiler, Trial
+from surefoot.tuning import WORTH, tune
 from tests.counter import Counter, Slow
 
+NORMALIZED = PolicyConfig(normalize_observations=True)
 SMALL = Config(envs=4, ppo=PPOConfig(horizon=64, minibatch_size=32, epochs=1))
 
 
@@ -33,7 +37,7 @@ def tuned(env: Any, budget: float) -> tuple[Trial, list[Trial], float]:
 def test_slow_environments_are_left_to_workers() -> None:
     best, trials, _ = tuned(Slow, 14.0)  # it sleeps, so that more workers are always faster
     assert best.settings["collector"] == "processes"
-    assert best.training * WORTH >= max(trial.training for trial in trials)
+    assert best.speed.training * WORTH >= max(trial.speed.training for trial in trials)
     assert {"collector": "local"} in [trial.settings for trial in trials]
 
 
@@ -41,7 +45,7 @@ def test_slow_environments_are_left_to_workers() -> None:
 def test_a_probe_ends_in_time(budget: float) -> None:
     _, trials, seconds = tuned(Counter, budget)
     assert seconds < budget + 4.0
-    assert any(trial.training for trial in trials)
+    assert any(trial.speed.training for trial in trials)
 
 
 @pytest.mark.slow
@@ -50,7 +54,7 @@ def test_a_probe_ends_in_time_where_learning_takes_long() -> None:
     begun, trials = time.monotonic(), list[Trial]()
     tune(config, factory(Counter), trials.append, 12.0)
     assert time.monotonic() - begun < 16.0
-    assert any(trial.training for trial in trials)
+    assert any(trial.speed.training for trial in trials)
 
 
 def test_a_preset_is_named_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +75,7 @@ def test_compiling_goes_on_meanwhile_whatever_is_set_for_workers() -> None:
     )
     for trial in compiled:
         assert trial.failed == ""
-        assert trial.training > 0
+        assert trial.speed.training > 0
     assert "threads" not in compiled[0].settings
     assert compiled[-1].settings.get("threads", 1) == cores()
     # What helps before compiling may hurt after it.
@@ -106,6 +110,31 @@ def test_torch_is_tried_on_all_cores_that_it_can_have(
     assert all((each["n_proc"] is None) == overlap for each in changed)
 
 
+def test_what_depends_on_settings_of_speed_is_said() -> None:
+    trial = Trial({"envs": 8, "threads": 2, "n_proc": 2, "compile": "on"})
+    assert trial.consequences() == [
+        "These change what is learned, not only how fast: envs.",
+        "These change last bits, not only how fast: threads, compile.",
+    ]
+    assert Trial({"collector": "local"}).consequences() == []
+
+
+def test_why_nothing_could_be_compiled_is_said() -> None:
+    config = SMALL.model_copy(update={"total_steps": 1, "policy": NORMALIZED})
+    with closing(Compiler(config, factory(Counter), 120.0)) as compiler:
+        trial = compiler.tried({}, time.monotonic() + 120.0)
+    assert "total_steps=1 ends with the first rollout" in trial.failed
+    assert compiler.needs() == 0.0  # it is not waited for
+
+
+def test_what_cannot_be_sent_to_a_process_is_said_not_to_be_compiled() -> None:
+    held = threading.Lock()
+    with closing(Compiler(SMALL, factory(lambda: held and Counter()), 120.0)) as compiler:
+        trial = compiler.tried({}, time.monotonic() + 120.0)
+    assert trial.failed
+    assert "--seconds" not in trial.failed  # more of them would not help
+
+
 def test_too_little_time_is_said() -> None:
     with pytest.raises(ConfigError, match="could not be tried in this time"):
         tune(SMALL, factory(Counter), budget=1.0)
@@ -125,9 +154,6 @@ def test_flags_and_file_lead_to_what_was_tried(
     by_flags, _ = settle(parse(TrainOptions, words, "train"), words)
     assert by_flags == resolve("CartPole-v1", file)
     assert by_flags.ppo.epochs == 3
-    learned, *_ = [*(line for line in said.splitlines() if "what is learned" in line), ""]
-    assert "compile" not in learned  # it changes last bits
-    assert "threads" not in learned
 
 
 def test_a_mistake_is_told_before_anything_is_tried(capsys: pytest.CaptureFixture[str]) -> None:

@@ -203,8 +203,10 @@ def _overlapping(config: Config, make: Factory) -> Chosen:
     because = f"overlap; {picked.because}" if picked.config.n_proc else "overlap"
     spare = _spare(config)
     if workers > spare and always_apart(config):
-        torch = f"{config.threads} thread{'s' * (config.threads > 1)} of torch"
-        workers, because = spare, f"overlap, beside {torch}"
+        several = (
+            f"its {config.threads} threads" if config.threads > 1 else "no thread can be bound"
+        )
+        workers, because = spare, f"overlap; the learner keeps cores to itself: {several}"
     elif workers > spare and (timed := _timed(make, config.seed)):
         seconds, _ = timed
         if _learner_apart(config, seconds):
@@ -227,8 +229,8 @@ def always_apart(config: Config) -> bool:
 
 
 def _learner_apart(config: Config, seconds: float) -> bool:
-    """Say whether it does so beside those who take so many seconds for a step; where one thread
-    has more to do than they on what it leaves, too."""
+    """Say whether a learner keeps cores to itself beside those who take so many seconds for a step:
+    as above, and where one thread has more to do than they on what it leaves."""
     learning = LEARNING * config.learning.visits(config.envs)
     return always_apart(config) or seconds / _spare(config) <= learning
 

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from surefoot.options import Shown
     from surefoot.run import Run
 
-CHANGE_LEARNING, CHANGE_BITS = ("envs", "env_backend", "overlap"), ("threads", "compile")
-"""Settings of speed that a run's numbers depend on, if only in their last bits."""
-
 
 def train(words: list[str]) -> int:
     """Train an agent:                     surefoot train CartPole-v1"""
@@ -64,7 +61,7 @@ def fork(words: list[str]) -> int:
     options = parse(ForkOptions, words, "fork")
     asked: dict[str, Any] = {"env": None, "metrics": None, **given(options, words)}
     asked |= {"output": options.output}
-    from surefoot.resume import fork as branch
+    from surefoot.fork import fork as branch
 
     return _finished(lambda: branch(options.run, options.out, options.checkpoint, **asked), options)
 
@@ -128,12 +125,13 @@ def tune_speed(words: list[str]) -> int:
     if options.write and not options.write.parent.is_dir():
         raise ConfigError(f"--write {options.write}: there is no directory {options.write.parent}")
     from surefoot.envs.make import factory
-    from surefoot.tuning import STARTING, Trial, to_yaml, tune
+    from surefoot.trials import Trial
+    from surefoot.tuning import STARTING, to_yaml, tune
 
     make = factory(config.env, config.env_args, config.metrics, config.reset_every)
 
     def show(trial: Trial) -> None:
-        speeds = f"{trial.training:10,.0f} {trial.collecting:10,.0f}"
+        speeds = f"{trial.speed.training:10,.0f} {trial.speed.collecting:10,.0f}"
         print(f"{speeds if not trial.failed else '':<21}   {trial.flags}", end="")
         said = trial.failed or trial.remark
         print(f"   ({said})" if said else "", flush=True)
@@ -142,9 +140,8 @@ def tune_speed(words: list[str]) -> int:
     best = tune(config, make, show, options.seconds - STARTING)
     own = _own_words(words, (*best.settings, "seconds", "write"), options.env)
     print(f"\nfastest: surefoot train {join([options.env, *own])} {best.flags}".rstrip())
-    for names, what in ((CHANGE_LEARNING, "what is learned"), (CHANGE_BITS, "last bits")):
-        if changing := [name for name in best.settings if name in names]:
-            print(f"These change {what}, not only how fast: {', '.join(changing)}.")
+    for line in best.consequences():
+        print(line)
     if options.write:
         options.write.write_text(to_yaml({**_own_settings(config), **best.settings}))
         print(f"written to {options.write}")

@@ -7,19 +7,25 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_passing_over = False
+"""Whether `passed_over` is under way. The number of frozen objects does not tell: Python 3.12 has
+some from the start."""
+
 
 @contextmanager
 def passed_over() -> Iterator[None]:
-    """Let the collector pass over what is there now, for as long as this lasts; nothing changes if
-    somebody else lets it pass over things already."""
-    if gc.get_freeze_count():
+    """Let the collector pass over what is there now, while the outermost of these lasts."""
+    global _passing_over
+    if _passing_over:
         yield
         return
     gc.collect()  # or garbage would stay
     gc.freeze()
+    _passing_over = True
     try:
         yield
     finally:
+        _passing_over = False
         gc.unfreeze()
 
 
@@ -34,6 +40,6 @@ def undisturbed() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-        if gc.get_freeze_count():
+        if _passing_over:
             gc.collect()
             gc.freeze()

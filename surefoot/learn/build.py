@@ -160,8 +160,7 @@ def settle_compile(config: Config, done: int = 0) -> Config:
     so many steps are done already."""
     if config.compile != "auto":
         return config
-    left = config.model_copy(update={"total_steps": config.total_steps - done})
-    on = pick(config.device).type == "cpu" and worthwhile(left)
+    on = pick(config.device).type == "cpu" and worthwhile(config, done)
     return config.model_copy(update={"compile": "on" if on else "off"})
 
 

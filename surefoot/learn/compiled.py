@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
@@ -36,11 +35,10 @@ LARGEST = 2_000_000
 """
 
 
-def worthwhile(config: Config) -> bool:
-    """Say whether compiling saves time in a whole run; a fixed function of its sizes."""
-    weights = sum(one * other for one, other in pairwise(config.policy.hidden))
-    samples = config.optimizer_steps() * config.learning.optimizer_samples
-    return samples >= WORTHWHILE[config.algo] and weights <= LARGEST
+def worthwhile(config: Config, done: int = 0) -> bool:
+    """Say whether compiling saves time in a run from a step on; a fixed function of its sizes."""
+    samples = config.optimizer_steps(done) * config.learning.optimizer_samples
+    return samples >= WORTHWHILE[config.algo] and config.policy.hidden_weights() <= LARGEST
 
 
 def differentiated(function: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Any]:

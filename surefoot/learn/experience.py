@@ -85,7 +85,7 @@ class Samples(NamedTuple):
 
 
 class Minibatch(NamedTuple):
-    """Samples in as few tensors as can be: each takes a step some time to be handed."""
+    """Samples in as few tensors as can be: every one that a step is handed costs time."""
 
     obs: Tree
     action: Tree

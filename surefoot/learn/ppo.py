@@ -96,9 +96,9 @@ class PPO:
         samples = self._estimated()
         knobs = {name: at(progress.fraction) for name, at in self._scheduled.items()}
         rates = {name: r.at(progress.fraction) for name, r in self._optimizer.rates.items()}
-        dealt = self._dealt(samples)
+        scaled = self._scaled(samples)
         before = self._optimizer.flat.vector.clone()
-        rows, epochs = self._improve(dealt, knobs, progress)
+        rows, epochs = self._improve(scaled, knobs, progress)
         compiling = self._compile_seconds - compiled
         metrics = {
             **self._measured(rows, epochs),
@@ -109,7 +109,7 @@ class PPO:
             **self._optimizer.metrics(before),
             **({"time/compile": compiling} if compiling else {}),
         }
-        self._require_finite(rows, metrics, dealt, before, progress)
+        self._require_finite(rows, metrics, scaled, before, progress)
         self._seen = samples
         self._absorb(rollout)
         return metrics
@@ -156,7 +156,7 @@ class PPO:
         pairs = zip(rollouts, valued, strict=True)
         return Samples.join([self._samples(rollout, *found) for rollout, found in pairs])
 
-    def _dealt(self, samples: Samples) -> Samples:
+    def _scaled(self, samples: Samples) -> Samples:
         """Turn samples into what optimizer steps take."""
         scale = self.policy.critic_scale
         scale.follow(samples.target, self.policy.last_of_critic)
@@ -213,7 +213,7 @@ class PPO:
         first column being its number of samples, and how many epochs there were."""
         config, optimizer = self._config, self._optimizer
         vector, adam = optimizer.flat.vector, optimizer.adam
-        biases = iter(optimizer.biases(config.epochs * -(-samples.size // config.minibatch_size)))
+        biases = iter(optimizer.biases(config.epochs * config.minibatches(samples.size)))
         settings = self._knobs(knobs, progress.fraction)
         deck, rows = Deck(samples, config.minibatch_size), list[Tensor]()
         for epoch in range(config.epochs):
@@ -255,10 +255,9 @@ class PPO:
         if not len(where) and not broken:
             return
         names = ("samples", *TERMS, *(f"gradient norm of {name}" for name in NORMS))
-        per_epoch = -(-samples.size // self._config.minibatch_size)
         step = int(where[0, 0]) if len(where) else len(rows) - 1
         term = names[int(where[0, 1])] if len(where) else broken[0]
-        epoch, minibatch = divmod(step, per_epoch)
+        epoch, minibatch = divmod(step, self._config.minibatches(samples.size))
         deck = Deck(samples, self._config.minibatch_size)
         batch = deck.deal(self._seed, progress.iterations, epoch)[minibatch].samples()
         raise NonFiniteError(

@@ -1,9 +1,13 @@
-"""The one place that knows where tensors live."""
+"""The one place that knows where tensors live, and how many threads work on them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from surefoot.core import tree
@@ -29,3 +33,15 @@ def to_array(tensor: Tensor) -> Array:
     """Bring a tensor back as a numpy array."""
     array: Array = tensor.detach().cpu().numpy()
     return array
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let torch use this many threads; and numpy one, in which policies act as in workers."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with threadpool_limits(limits=1, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)

@@ -88,7 +88,7 @@ def assert_same_steps(case: Case, other: Callable[[MinibatchStep], Step]) -> Non
             ppo.update(data, NOW)
     optimizer, led = plain._optimizer, rival._optimizer.flat.vector
     torch.testing.assert_close(optimizer.flat.vector, led, rtol=1e-3, atol=1e-4)
-    samples = _moved(plain._dealt(estimated(plain, data)))
+    samples = _moved(plain._scaled(estimated(plain, data)))
     flat, adam = optimizer.flat, Adam.blank(optimizer.flat.vector)
     knobs = plain._knobs({name: at(0.0) for name, at in plain._scheduled.items()}, 0.0)
     for batch in Deck(samples, 24).deal(0, 0, 0):  # the last is not full

@@ -191,6 +191,12 @@ def test_compiling_is_settled_by_sizes(
         assert settle_compile(asked).compile == said
 
 
+def test_a_large_critic_is_not_compiled_either() -> None:
+    policy = PolicyConfig(value_hidden=(2048, 2048))
+    config = Config(total_steps=10_000_000, device="cpu", policy=policy)
+    assert settle_compile(config).compile == "off"
+
+
 def test_the_setting_decides_what_a_learner_runs() -> None:
     spec = collector(ENVS["discrete"]).spec
     steps = [build_learner(Config(compile=said), spec)._step for said in ("on", "off")]
