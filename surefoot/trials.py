@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -236,8 +237,13 @@ def _serve(config: Config, make: Factory, wire: Any) -> None:
     alone = {name: Config.model_fields[name].default for name in (*FOR_WORKERS, "env_backend")}
     mine = config.model_copy(update={**alone, "collector": "local", "compile": "on"})
     failed: list[str] = []
+
+    def hear(entry: Mapping[str, Any]) -> None:
+        if entry["event"] == "not-compiled":
+            failed.append(entry["message"])
+
     with threads(mine.threads), closing(build_collector(mine, make, "fresh")) as collector:
-        learner = build_learner(mine, collector.spec, lambda entry: failed.append(entry["message"]))
+        learner = build_learner(mine, collector.spec, hear)
         for _ in range(WARMING_UP):
             _iterate(collector, learner)
     wire.send(Answer(failed=failed[0] if failed else ""))
