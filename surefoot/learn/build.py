@@ -185,13 +185,13 @@ def _valuing(policy: ActorCritic, optimizer: Optimizer, config: Config, tell: Te
 
 
 def _once(tell: Tell) -> Tell:
-    """Pass on each error once: a network that cannot be compiled is in steps and in the pass over a
-    rollout alike."""
-    errors: set[str] = set()
+    """Pass on one event only: what keeps steps from being compiled keeps the pass over a rollout
+    from it too, in other words perhaps."""
+    told: list[Mapping[str, Any]] = []
 
     def once(entry: Mapping[str, Any]) -> None:
-        if entry["error"] not in errors:
-            errors.add(entry["error"])
+        if not told:
+            told.append(entry)
             tell(entry)
 
     return once

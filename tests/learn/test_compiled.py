@@ -15,7 +15,7 @@ from torch._inductor.fx_passes.post_grad import post_grad_passes
 from torch.fx.passes.shape_prop import ShapeProp
 
 from surefoot.config import Config, PolicyConfig, PPOConfig
-from surefoot.learn.build import build_learner, settle_compile
+from surefoot.learn.build import _once, build_learner, settle_compile
 from surefoot.learn.compiled import (
     Compiled,
     by_inductor,
@@ -235,3 +235,11 @@ def test_biases_are_added_after_products() -> None:
     post_grad_passes(graph, is_inference=True)  # inductor's, which know sums of products
     left = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.addmm.default)
     assert [node.kwargs for node in left] == [{"beta": 0.5}]
+
+
+def test_one_line_says_that_an_update_is_not_compiled() -> None:
+    heard: list[Any] = []
+    tell = _once(heard.append)
+    for error in ("of the critic's pass", "of a step"):
+        tell({"event": "not-compiled", "error": error})
+    assert [entry["error"] for entry in heard] == ["of the critic's pass"]
